@@ -1,0 +1,1 @@
+"""One module for each target, its name the target's; see `bench.target`."""

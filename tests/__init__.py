@@ -1,0 +1,1 @@
+"""Tests mirror the package; `fakes` has the peers, the network and the scalpel that they share."""

@@ -1,0 +1,64 @@
+"""What goes back downstream: a status, header lines, and a body that is whole or still coming.
+
+The same for a door and for an embedder. Whatever goes wrong after the first byte is said inside the body, in the dialect
+of the endpoint: `receive` never raises for an upstream's fault.
+"""
+
+from typing import Protocol
+
+from attrs import define, field
+
+from trioproxy.errors import TrioproxyError
+
+
+class Source(Protocol):
+    """Where the rest of a body comes from."""
+
+    ended: bool
+
+    async def receive(self) -> bytes:
+        """The next bytes, b"" once ended."""
+
+
+@define(eq=False)
+class Answer:
+    """`lines` are encoded header lines without framing; `error` is why it is not the model's answer, where it is not."""
+
+    status: int
+    lines: bytes
+    _body: bytes = field(default=b"", repr=False)
+    _source: Source | None = None
+    error: TrioproxyError | None = None
+    drain: float = 0.0  # seconds that the answer may go on without its reader; 0: not at all
+    lost: bool = field(init=False, default=False)  # a door sets it when the downstream connection broke
+    sent: int = field(init=False, default=0)  # bytes of the body handed out
+
+    @property
+    def whole(self) -> bool:
+        """The body is complete and its length known."""
+        return self._source is None
+
+    @property
+    def ended(self) -> bool:
+        return not self._body and (self._source is None or self._source.ended)
+
+    @property
+    def headers(self) -> list[tuple[str, str]]:
+        """The header lines as pairs, names in lower case."""
+        pairs = (line.partition(b":") for line in self.lines.split(b"\r\n") if line)
+        return [(name.decode("latin-1").lower(), value.strip().decode("latin-1")) for name, _, value in pairs]
+
+    async def receive(self) -> bytes:
+        """The next bytes of the body, b"" at its end. One task at a time; a cancelled call loses nothing."""
+        data, self._body = self._body, b""
+        if not data and self._source is not None:
+            data = await self._source.receive()
+        self.sent += len(data)
+        return data
+
+    async def read(self) -> bytes:
+        """The whole body."""
+        parts = []
+        while not self.ended:
+            parts.append(await self.receive())
+        return b"".join(parts)

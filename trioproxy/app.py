@@ -1,0 +1,181 @@
+"""The composition root: one configuration becomes objects, the objects run in nurseries, signals end them.
+
+Only this module constructs; everything else receives what it uses. Nothing here decides about a request.
+"""
+
+import math
+import secrets
+import signal
+import ssl
+import sys
+import time
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
+
+import trio
+
+from trioproxy.call import Endpoint
+from trioproxy.codec.frame import Shape
+from trioproxy.codec.openai_chat import CHAT
+from trioproxy.config.model import Channel, Config, Params
+from trioproxy.doors.data import DataDoor
+from trioproxy.gateway import Gateway
+from trioproxy.http.client import Origin, Upstream
+from trioproxy.http.pool import Pool
+from trioproxy.http.wire import Dial, dial
+from trioproxy.journal import Journal
+from trioproxy.lifecycle import Line
+from trioproxy.ops.log import Log
+from trioproxy.phases.authenticate import Keyring
+from trioproxy.phases.classify import Classifier
+from trioproxy.phases.route import Router
+from trioproxy.policy.breaker import PRESETS, Breaker, BreakerPolicy
+from trioproxy.policy.pricing import Tariff
+from trioproxy.policy.slots import Slots
+from trioproxy.supervisor import ChannelState, Family, Supervisor
+
+CHAT_COMPLETIONS = Endpoint("chat.completions", "/v1/chat/completions", "/chat/completions", CHAT)
+ENDPOINTS = {endpoint.path: endpoint for endpoint in (CHAT_COMPLETIONS,)}
+
+
+@asynccontextmanager
+async def open_gateway(
+    config: Config, *, credentials: Mapping[str, str] | None = None, dial: Dial = dial, journal: Journal | None = None
+) -> AsyncGenerator[Gateway]:
+    """A gateway without a door, for the length of the block.
+
+    `credentials` is the provider key of each channel by name, as `config.secrets.resolve_all` gives it; a channel without one
+    that needs one is skipped. `dial` opens connections; tests and simulations bring their own.
+    """
+    gateway = build(config, credentials or {}, dial=dial, journal=journal or Journal())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(gateway.supervisor.sweep)
+        try:
+            yield gateway
+        finally:
+            gateway.supervisor.close()
+            nursery.cancel_scope.cancel("gateway closed")
+
+
+async def serve(
+    config: Config,
+    *,
+    credentials: Mapping[str, str],
+    log: Log | None = None,
+    task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Run the gateway behind its data door until SIGTERM (drains) or SIGINT (drains; a second one stops at once).
+
+    Reports the bound addresses once it serves. Raises `OSError` where it cannot bind.
+    """
+    log = log or Log.to(sys.stdout.buffer, config.log, time.time)
+    journal = Journal()
+    journal.subscribe(log)
+    try:
+        async with (
+            trio.open_nursery() as nursery,
+            open_gateway(config, credentials=credentials, journal=journal) as gateway,
+        ):
+            nursery.start_soon(log.writer.run)
+            door = DataDoor(gateway, config.listen, time.time, log.bug)
+            nursery.start_soon(_signals, door, log)
+            async with trio.open_nursery() as doors:
+                addresses = await doors.start(door.run)
+                log.say("listening", addresses=addresses)
+                task_status.started(addresses)
+            nursery.cancel_scope.cancel("drained")
+    finally:
+        log.writer.flush()
+
+
+async def _signals(door: DataDoor, log: Log) -> None:
+    """The first signal drains, a second one stops at once."""
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
+        count = 0
+        async for number in received:
+            count += 1
+            log.say("draining" if count == 1 else "stopping", signal=signal.Signals(number).name)
+            if count == 1:
+                door.drain()
+            else:
+                door.stop()
+
+
+def build(config: Config, credentials: Mapping[str, str], *, dial: Dial, journal: Journal) -> Gateway:
+    """The objects of one configuration. Opens nothing."""
+    states = {
+        channel.name: _channel(channel, config.breaker, credentials.get(channel.name), dial=dial, journal=journal)
+        for channel in config.channels
+    }
+    channels = Family(states)
+    classifier = Classifier(
+        config.defaults, config.classes, config.listen.max_body, lambda: f"req_{secrets.token_hex(12)}"
+    )
+    line = Line(
+        Keyring.of(config.keys),
+        classifier,
+        Router.of(config.models, config.channels, channels),
+        journal,
+        time.time,
+    )
+    return Gateway(line, Supervisor(channels), ENDPOINTS, CHAT)
+
+
+def _channel(
+    channel: Channel, breaker: str | BreakerPolicy, credential: str | None, *, dial: Dial, journal: Journal
+) -> ChannelState:
+    origin = Origin.from_url(channel.base_url)
+    chosen = channel.breaker or breaker
+    price = channel.price
+    return ChannelState(
+        channel.name,
+        Upstream(
+            origin,
+            dial,
+            Pool(channel.keepalive),
+            _tls(channel, origin),
+            channel.connect_timeout,
+            max_answer=channel.max_answer,
+        ),
+        CHAT,
+        _shape(channel.params),
+        Breaker(PRESETS[chosen] if isinstance(chosen, str) else chosen),
+        Slots(channel.max_concurrency),
+        channel.slot_timeout,
+        channel.max_answer,
+        journal,
+        _request_lines(channel, origin, credential),
+        tuple(filter(None, (credential, urlsplit(channel.base_url).hostname))),
+        None
+        if price is None
+        else Tariff(price.input, price.input if price.cached_input is None else price.cached_input, price.output),
+        "it has no credential" if channel.auth != "none" and credential is None else None,
+    )
+
+
+def _tls(channel: Channel, origin: Origin) -> ssl.SSLContext | None:
+    """Always verified; `ca_file` adds a private authority."""
+    return ssl.create_default_context(cafile=channel.ca_file) if origin.tls else None
+
+
+def _shape(params: Params) -> Shape:
+    allow = None if params.allow is None else frozenset(params.allow)
+    return Shape(params.rename, allow, params.null_content, params.include_usage)
+
+
+def _request_lines(channel: Channel, origin: Origin, credential: str | None) -> bytes:
+    """The part of a request's head that is the same for every call."""
+    lines = {
+        "host": origin.authority,
+        "content-type": "application/json",
+        "accept": "application/json, text/event-stream",
+        "accept-encoding": "identity",  # a compressed stream arrives in lumps
+        "user-agent": "trioproxy",
+        **{name.lower(): value for name, value in channel.headers.items()},
+    }
+    if credential is not None and channel.auth == "bearer":
+        lines["authorization"] = f"Bearer {credential}"
+    elif credential is not None and channel.auth == "api-key":
+        lines["api-key"] = credential
+    return "".join(f"{name}: {value}\r\n" for name, value in lines.items()).encode("latin-1")

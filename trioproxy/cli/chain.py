@@ -1,0 +1,101 @@
+"""`trioproxy chain`: the exact chain behind a public name, and why it is in that order (SPEC 1.8)."""
+
+import json
+import sys
+from difflib import get_close_matches
+from pathlib import Path
+
+import click
+
+from trioproxy.cli.reading import FILE, read_or_leave
+from trioproxy.config.model import Config, Model
+from trioproxy.policy.access import Catalogue
+from trioproxy.policy.chain import Candidate, Chain, bind, build, order_links
+
+
+@click.command("chain")
+@click.argument("file", type=FILE)
+@click.argument("model")
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+def command(file: Path, model: str, *, as_json: bool) -> None:
+    """Show which channels of FILE answer for MODEL, in which order, and why.
+
+    This is what the file says. While the gateway runs, channels that are out are skipped and the next ones move up.
+
+    \b
+    Exit code: 0 shown, 1 no such model or a faulty file, 2 the file cannot be read.
+
+    \b
+    Examples:
+      trioproxy chain gateway.toml deepseek-chat
+      trioproxy chain gateway.toml openai/gpt-4o --json
+    """  # noqa: D301 - click reads the backspace
+    config = read_or_leave(file)
+    found = Catalogue.of(config.models).find(model)
+    if found is None:
+        click.echo(f"{file}: no model answers to {model!r}; {_nearest(model, config)}", err=True)
+        raise click.exceptions.Exit(1)
+    chosen, captured = found
+    prices = {channel.name: channel.price for channel in config.channels}
+    candidates = bind(order_links(chosen.channels, prices, chosen.order), captured)
+    chain = build(candidates, lambda _channel: None, chosen.chain_max)
+    if as_json:
+        click.echo(json.dumps(_plain(model, chosen, chain), indent=2))
+    else:
+        _show(model, chosen, chain)
+
+
+def _nearest(name: str, config: Config) -> str:
+    names = [model.name for model in config.models]
+    near = get_close_matches(name, names, n=3, cutoff=0.4)
+    return f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are {', '.join(sorted(names))}"
+
+
+def _plain(name: str, model: Model, chain: Chain) -> dict[str, object]:
+    def told(steps: tuple[Candidate, ...], first: int) -> list[dict[str, object]]:
+        return [
+            {
+                "position": place,
+                "channel": step.channel,
+                "model": step.model,
+                "price": step.price,
+                "reason": step.reason,
+            }
+            for place, step in enumerate(steps, first)
+        ]
+
+    return {
+        "model": name,
+        "matched": model.name,
+        "order": model.order,
+        "chain_max": model.chain_max,
+        "chain": told(chain.steps, 1),
+        "beyond": told(chain.beyond, len(chain.steps) + 1),
+    }
+
+
+def _show(name: str, model: Model, chain: Chain) -> None:
+    by = "cheapest first" if model.order == "cost" else "as listed"
+    matched = f" (by {model.name})" if model.name != name else ""
+    click.echo(f"{name}{matched}: {by}, at most {model.chain_max} attempts")
+    late = "; only while one above is out"
+    rows = [(str(place), step.channel, step.model, step.reason) for place, step in enumerate(chain.steps, 1)]
+    rows += [("-", step.channel, step.model, step.reason + late) for step in chain.beyond]
+    heads = ("#", "channel", "provider's model", "why here")
+    if sys.stdout.isatty():
+        _table(heads, rows)
+        return
+    widths = [max(len(row[column]) for row in (heads, *rows)) for column in range(3)]
+    for row in (heads, *rows):
+        click.echo("  ".join((*(cell.ljust(width) for cell, width in zip(row[:3], widths, strict=True)), row[3])))
+
+
+def _table(heads: tuple[str, ...], rows: list[tuple[str, str, str, str]]) -> None:
+    from rich.console import Console  # its import takes longer than the rest of the command
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*heads)
+    for row in rows:
+        table.add_row(*map(Text, row), style="dim" if row[0] == "-" else None)
+    Console().print(table)

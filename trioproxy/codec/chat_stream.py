@@ -1,0 +1,153 @@
+"""Reads one upstream chat stream: every frame judged before commit, bytes passed on after it.
+
+Before commit `feed` gives frames, each with the exact bytes it came as. After commit `follow` gives whole frames only, as
+they came, so that what we may have to say ourselves (an error, the terminator) always stands between two of them. Nothing
+is passed on after the terminator or after an error frame.
+
+Bytes are changed in two cases, both asked for: NaN and Infinity become null, and `model` is replaced if the reader was
+told to. Text is never decoded, so a character cut in two by the network stays whole.
+"""
+
+from attrs import define, field
+
+from trioproxy.codec import jsonread, sse
+from trioproxy.codec.chat_chunk import Verdict, judge
+from trioproxy.codec.chat_template import Template
+from trioproxy.codec.frame import Frame, Kind
+from trioproxy.codec.jsonsplice import DuplicateKey, NotAnObject, members, splice
+from trioproxy.errors import Fault
+from trioproxy.journal import Usage
+
+DONE = b"data: [DONE]\n\n"
+# A template is learned from a frame that none recognised. A stream whose frames are never alike stops trying.
+_LESSONS = 32
+
+
+@define(eq=False)
+class ChatStream:
+    """One stream, satisfying `frame.StreamReader`. Raises `sse.EventTooLong` from `feed` and `follow`."""
+
+    drop_usage: bool = False
+    choices: int = 1
+    rewrite_model: str | None = None
+    limit: int = sse.LIMIT
+
+    usage: Usage | None = field(init=False, default=None)
+    finished: bool = field(init=False, default=False)
+    ended: bool = field(init=False, default=False)
+    content: bool = field(init=False, default=False)
+    fault: Fault | None = field(init=False, default=None)
+    output_bytes: int = field(init=False, default=0)
+
+    _framer: sse.Framer = field(init=False)
+    _template: Template | None = field(init=False, default=None)
+    _lessons: int = field(init=False, default=_LESSONS)
+    _done: set[int] = field(init=False, factory=set)
+
+    def __attrs_post_init__(self) -> None:
+        self._framer = sse.Framer(self.limit)
+        if self.rewrite_model is not None:
+            self._lessons = 0  # every frame is changed, so none may be passed on by its looks
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """Every frame that is whole now, judged; none after the terminator or an error."""
+        whole = self._framer.cut(data)
+        frames = []
+        at = 0
+        while at < len(whole) and not self._over:
+            end = self._framer.end_of(whole, at)
+            frames.append(self._judge(whole[at:end]))
+            at = end
+        return frames
+
+    def follow(self, data: bytes) -> bytes:
+        """The bytes that may go downstream now: whole frames, without the usage frame if it was not asked for."""
+        whole = self._framer.cut(data)
+        if self._over:
+            return b""
+        passed: list[bytes] = []
+        at = kept = 0  # `whole[kept:at]` goes on as it came
+        while at < len(whole) and not self._over:
+            known = self._template.run(whole, at) if self._template else at
+            if known > at:
+                self.output_bytes += known - at
+                self.content = True
+                self._lessons = _LESSONS
+                at = known
+                continue
+            end = self._framer.end_of(whole, at)
+            raw = whole[at:end]
+            frame = self._judge(raw)
+            if frame.usage_only or frame.raw is not raw:
+                passed += (whole[kept:at], b"" if frame.usage_only else frame.raw)
+                kept = end
+            at = end
+        if kept == 0:
+            return whole[:at]
+        passed.append(whole[kept:at])
+        return b"".join(passed)
+
+    def close(self) -> list[Frame]:
+        """At the upstream's end: the last frame if it only lacks its blank line, made whole; what was cut is dropped."""
+        rest = self._framer.close()
+        if not rest or self._over:
+            return []
+        if not rest.strip(b"\r\n"):
+            return [Frame(rest, Kind.NEUTRAL)]
+        raw = sse.complete(rest)
+        event = sse.parse(raw)
+        verdict = judge(event)
+        readable = event.data.strip() or verdict.kind is Kind.ERROR
+        return [self._note(event, verdict)] if readable and verdict.kind is not Kind.SUSPECT else []
+
+    def terminator(self) -> bytes:
+        """What a good end still owes the client: `[DONE]`, where every choice finished and the upstream sent none."""
+        return DONE if self.finished and not self._over else b""
+
+    @property
+    def _over(self) -> bool:
+        return self.ended or self.fault is not None
+
+    def _judge(self, raw: bytes) -> Frame:
+        event = sse.parse(raw)
+        verdict = judge(event)
+        frame = self._note(event, verdict)
+        if verdict.kind is Kind.CONTENT and verdict.usage is None and self._lessons and frame.raw is raw:
+            self._lessons -= 1
+            self._template = Template.from_frame(raw) or self._template
+        return frame
+
+    def _note(self, event: sse.Event, verdict: Verdict) -> Frame:
+        if verdict.usage is not None:
+            self.usage = verdict.usage
+        if verdict.content:
+            self.content = True
+            self.output_bytes += len(event.raw)
+        if verdict.finished:
+            self._done.update(verdict.finished)
+            self.finished = len(self._done) >= self.choices
+        if verdict.kind is Kind.END:
+            self.ended = True
+        self.fault = verdict.fault
+        raw = self._dressed(event, verdict)
+        return Frame(raw, verdict.kind, verdict.content, verdict.usage_only and self.drop_usage, verdict.fault)
+
+    def _dressed(self, event: sse.Event, verdict: Verdict) -> bytes:
+        """The frame's bytes as the client may have them: as they came, but for the two cases above."""
+        data = verdict.strict or event.data
+        if self.rewrite_model is not None and verdict.kind is not Kind.END:
+            data = with_model(data, self.rewrite_model)
+        if data is event.data:
+            return event.raw
+        name = b"event: " + event.event + b"\n" if event.event else b""
+        lines = b"".join(b"data: " + line + b"\n" for line in data.split(b"\n"))
+        return name + lines + b"\n"
+
+
+def with_model(text: bytes, model: str) -> bytes:
+    """The JSON object with its top-level `model` replaced; anything else, and an object without one, as it is."""
+    try:
+        span = members(text).get("model")
+    except (NotAnObject, DuplicateKey):
+        return text
+    return text if span is None else splice(text, [(*span, jsonread.write(model))])

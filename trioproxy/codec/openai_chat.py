@@ -1,0 +1,100 @@
+"""The OpenAI chat dialect: the verbs of `frame.Dialect`, each a few lines over the module that does it."""
+
+from collections.abc import Sequence
+
+from attrs import frozen
+
+from trioproxy.codec import jsonread
+from trioproxy.codec.chat_chunk import error_in
+from trioproxy.codec.chat_facts import facts_of
+from trioproxy.codec.chat_relabel import answer_from_frames, stream_from_answer
+from trioproxy.codec.chat_request import request_for
+from trioproxy.codec.chat_stream import ChatStream
+from trioproxy.codec.faults import classify, classify_error_object
+from trioproxy.codec.frame import Facts, Shape
+from trioproxy.codec.problem import Problem, error_frame, render
+from trioproxy.codec.usage import usage_of
+from trioproxy.errors import Blame, Fault, FaultKind
+from trioproxy.journal import Usage
+
+
+@frozen
+class OpenAIChat:
+    """Stateless; `CHAT` is the one instance a process needs."""
+
+    name: str = "openai"
+
+    def facts(self, body: bytes) -> Facts:
+        """What the request says. Raises `Refusal`."""
+        return facts_of(body)
+
+    def request(self, body: bytes, facts: Facts, shape: Shape, model: str) -> bytes:
+        """The body for one channel. Raises `Refusal`."""
+        return request_for(body, facts, shape, model)
+
+    def reader(self, *, drop_usage: bool, choices: int, rewrite_model: str | None) -> ChatStream:
+        """A reader for one upstream stream."""
+        return ChatStream(drop_usage=drop_usage, choices=choices, rewrite_model=rewrite_model)
+
+    def usage(self, body: bytes) -> Usage | None:
+        """The usage in a whole answer; None where it tells nothing or cannot be read."""
+        try:
+            return usage_of(jsonread.read(body)[0])
+        except ValueError:
+            return None
+
+    def answer_from_stream(self, body: bytes) -> bytes | None:
+        """One answer from a whole stream, where one was asked for; None if it is no complete answer."""
+        return answer_from_frames(body)
+
+    def stream_from_answer(self, body: bytes, wants_usage: bool) -> bytes | None:
+        """A stream from one whole answer, where a stream was asked for; None if it is no answer."""
+        return stream_from_answer(body, wants_usage)
+
+    def render_error(self, problem: Problem, request_id: str) -> bytes:
+        """The body of an error answer."""
+        return render(problem, request_id)
+
+    def error_frame(self, problem: Problem) -> bytes:
+        """An error inside a stream that has begun."""
+        return error_frame(problem)
+
+    def fault_of(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes, wall: float) -> Fault | None:
+        """Why this answer is none; None when it is one. `wall` is Unix time."""
+        if not 200 <= status < 300:
+            return classify(status, headers, body, wall=wall)
+        return judge_answer(status, body, wall=wall)
+
+
+CHAT = OpenAIChat()
+
+
+def judge_answer(status: int, body: bytes, *, wall: float) -> Fault | None:
+    """Judge a whole 2xx body: None if it has choices that can be used, and no error anywhere."""
+    form = jsonread.form_of(body)
+    if form == "empty":
+        return _no_answer(FaultKind.EMPTY, status, "the provider answered with an empty body")
+    try:
+        answer = jsonread.read(body)[0] if form == "json" else None
+    except ValueError:
+        return _no_answer(FaultKind.NOT_AN_ANSWER, status, "the provider answered with unreadable JSON")
+    if answer is None:
+        what = {"html": "an HTML page", "sse": "an event stream"}.get(form, "something else")
+        return _no_answer(FaultKind.NOT_AN_ANSWER, status, f"the provider answered with {what} where JSON was expected")
+    error = error_in(answer)
+    if error is not None:
+        return classify_error_object(error, wall=wall)
+    if not isinstance(answer, dict) or "choices" not in answer:
+        return _no_answer(FaultKind.NOT_AN_ANSWER, status, "the provider's answer has no choices")
+    choices = answer["choices"]
+    if not isinstance(choices, list) or not any(map(_usable, choices)):
+        return _no_answer(FaultKind.EMPTY, status, "the provider's answer has no usable choice")
+    return None
+
+
+def _usable(choice: object) -> bool:
+    return isinstance(choice, dict) and (isinstance(choice.get("message"), dict) or isinstance(choice.get("text"), str))
+
+
+def _no_answer(kind: FaultKind, status: int, message: str) -> Fault:
+    return Fault(kind, Blame.PROVIDER, message, status=status, retry=True, counts=True)

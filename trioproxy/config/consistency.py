@@ -1,0 +1,96 @@
+"""What must hold between the parts of a configuration: names, references, and who may listen where.
+
+The loader hands over the parts that could be read, each under its path, so that a fault in one channel does not hide the
+one between two others.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from urllib.parse import urlsplit
+
+from attrs import frozen
+
+from trioproxy.config.lines import Path
+from trioproxy.config.model import Channel, Config, Key, Listen, Model
+from trioproxy.config.rules import Address, is_loopback, shown
+
+Finding = tuple[Path, str]
+
+
+@frozen
+class Parts:
+    """The readable parts. `channel_names` has every name in the file, those of unreadable channels too."""
+
+    listen: Listen | None
+    channels: Mapping[int, Channel]
+    models: Mapping[int, Model]
+    keys: Mapping[int, Key]
+    channel_names: frozenset[str]
+    has_keys: bool
+
+    @classmethod
+    def of(cls, config: Config) -> "Parts":
+        return cls(
+            listen=config.listen,
+            channels=dict(enumerate(config.channels)),
+            models=dict(enumerate(config.models)),
+            keys=dict(enumerate(config.keys)),
+            channel_names=frozenset(channel.name for channel in config.channels),
+            has_keys=bool(config.keys),
+        )
+
+
+def findings(parts: Parts) -> Iterator[Finding]:
+    """Everything that does not fit together, as (path, message)."""
+    yield from _twice("channels", "name", ((index, channel.name) for index, channel in parts.channels.items()))
+    yield from _twice("models", "name", ((index, model.name) for index, model in parts.models.items()))
+    yield from _twice("keys", "id", ((index, key.id) for index, key in parts.keys.items()))
+    yield from _same_hash(parts.keys)
+    for index, channel in parts.channels.items():
+        yield from _credential(("channels", index), channel)
+    for index, model in parts.models.items():
+        yield from _links(("models", index), model, parts.channel_names)
+    if parts.listen:
+        yield from _door(parts.listen, has_keys=parts.has_keys)
+
+
+def _twice(section: str, field: str, names: Iterable[tuple[int, str]]) -> Iterator[Finding]:
+    first: dict[str, int] = {}
+    for index, name in names:
+        if name in first:
+            yield (section, index, field), f"{shown(name)} is already {section}[{first[name]}]: give another name"
+        first.setdefault(name, index)
+
+
+def _same_hash(keys: Mapping[int, Key]) -> Iterator[Finding]:
+    first: dict[str, int] = {}
+    for index, key in keys.items():
+        if key.hash in first:
+            yield (
+                ("keys", index, "hash"),
+                f"the same key as keys[{first[key.hash]}]: make another, `trioproxy keys new`",
+            )
+        first.setdefault(key.hash, index)
+
+
+def _credential(path: Path, channel: Channel) -> Iterator[Finding]:
+    if channel.api_key or channel.auth == "none" or is_loopback(urlsplit(channel.base_url).hostname or ""):
+        return
+    yield (*path, "api_key"), 'is missing: give it, such as { env = "OPENAI_API_KEY" }, or say auth = "none"'
+
+
+def _links(path: Path, model: Model, known: frozenset[str]) -> Iterator[Finding]:
+    for index, link in enumerate(model.channels):
+        where = (*path, "channels", index)
+        if link.channel not in known:
+            near = get_close_matches(link.channel, known, n=1)
+            meant = f"did you mean {shown(near[0])}?" if near else f"known are {', '.join(sorted(known)) or 'none'}"
+            yield (*where, "channel"), f"{shown(link.channel)} is no channel; {meant}"
+        if "*" in link.model and "*" not in model.name:
+            yield (*where, "model"), f'"*" has nothing to stand for: {shown(model.name)} is no pattern; name the model'
+
+
+def _door(listen: Listen, *, has_keys: bool) -> Iterator[Finding]:
+    if not has_keys and not listen.open and not Address.of(listen.data).loopback:
+        told = "can be reached from other machines and there are no [[keys]]"
+        yield ("listen", "data"), f"{shown(listen.data)} {told}: add keys (`trioproxy keys new`), or say open = true"

@@ -1,0 +1,107 @@
+"""What is allowed but cannot act, or not as it reads: a chain of one, a deadline that another one always beats.
+
+`load` refuses what is wrong; a warning here leaves the gateway free to start. None of them ever shows a credential.
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from urllib.parse import urlsplit
+
+from trioproxy.config.lines import Path
+from trioproxy.config.load import dotted
+from trioproxy.config.model import Channel, ClassPolicy, Config, Key, Model
+from trioproxy.config.rules import holds_credential, is_loopback, moment, shown
+from trioproxy.errors import ConfigFault
+from trioproxy.policy.access import matches, overlap
+
+Finding = tuple[Path, str]
+
+
+def warnings(config: Config, *, today: datetime | None = None) -> list[ConfigFault]:
+    """Everything worth a second look, by section. `today` is for expiry dates, which are wall-clock by nature."""
+    return [ConfigFault(dotted(path), message) for path, message in _findings(config, today or datetime.now(UTC))]
+
+
+def _findings(config: Config, today: datetime) -> Iterator[Finding]:
+    used = {link.channel for model in config.models for link in model.channels}
+    for index, channel in enumerate(config.channels):
+        yield from _channel(("channels", index), channel, used)
+    for index, model in enumerate(config.models):
+        yield from _model(("models", index), model, config)
+    for index, key in enumerate(config.keys):
+        yield from _key(("keys", index), key, config, today)
+    inherited = list(_policy(("defaults",), config.defaults))
+    yield from inherited
+    for name, policy in config.classes.items():
+        told = {(field[-1], what) for field, what in inherited}
+        yield from (found for found in _policy(("classes", name), policy) if (found[0][-1], found[1]) not in told)
+
+
+def _channel(path: Path, channel: Channel, used: set[str]) -> Iterator[Finding]:
+    if channel.name not in used:
+        yield path, f"no model uses {shown(channel.name)}: it is never asked"
+    if channel.api_key and channel.api_key.value is not None:
+        yield (*path, "api_key"), "the key itself stands in the file: move it into an environment variable or a file"
+    if channel.api_key and channel.auth == "none":
+        yield (*path, "api_key"), 'it is never sent, because auth = "none"'
+    url = urlsplit(channel.base_url)
+    if url.scheme == "http" and not is_loopback(url.hostname or ""):
+        clear = "the key and all prompts" if channel.api_key else "all prompts"
+        yield (*path, "base_url"), f"http:// carries {clear} in the clear to {url.hostname}: use https://"
+    if urlsplit(channel.base_url).path.rstrip("/").endswith("/chat/completions"):
+        yield (*path, "base_url"), "/chat/completions is appended to it: leave that out here"
+    if channel.ca_file and url.scheme == "http":
+        yield (*path, "ca_file"), "it is never used, because base_url is http://"
+    for name in channel.headers:
+        if holds_credential(name):
+            yield (*path, "headers", name), "a credential in the file, by its name: give it by api_key and auth"
+
+
+def _model(path: Path, model: Model, config: Config) -> Iterator[Finding]:
+    channels = len({link.channel for link in model.channels})
+    if channels == 1:
+        yield (*path, "channels"), f"{shown(model.name)} has one channel: when it fails there is nowhere to go"
+    if len(model.channels) > model.chain_max:
+        left = len(model.channels) - model.chain_max
+        yield (
+            (*path, "channels"),
+            f"{len(model.channels)} channels and chain_max = {model.chain_max}: {left} are only tried while others are out",
+        )
+    seen: set[tuple[str, str]] = set()
+    for index, link in enumerate(model.channels):
+        if (link.channel, link.model) in seen:
+            yield (*path, "channels", index), f"{shown(link.channel)} with {shown(link.model)} is listed twice"
+        seen.add((link.channel, link.model))
+    if model.order == "cost" and channels > 1:
+        priceless = {channel.name for channel in config.channels if channel.price is None}
+        for index, link in enumerate(model.channels):
+            if link.channel in priceless:
+                yield (
+                    (*path, "channels", index),
+                    f"{shown(link.channel)} has no price and the order is by cost: it comes last",
+                )
+
+
+def _key(path: Path, key: Key, config: Config, today: datetime) -> Iterator[Finding]:
+    if not any(overlap(pattern, model.name) for pattern in key.models for model in config.models):
+        yield (*path, "models"), f"{shown(key.id)} may use no model that there is"
+    known = ("default", *config.classes)
+    for index, pattern in enumerate(key.classes):
+        if not any(matches(pattern, name) for name in known):
+            yield (*path, "classes", index), f"{shown(pattern)} is no class; known are {', '.join(known)}"
+    if key.expires and moment(key.expires) <= today:
+        yield (*path, "expires"), f"{shown(key.id)} expired at {key.expires}: it is refused"
+
+
+def _policy(path: Path, policy: ClassPolicy) -> Iterator[Finding]:
+    total = policy.total_timeout
+    for name in ("headers_timeout", "gate_timeout", "idle_timeout"):
+        if getattr(policy, name) >= total:
+            yield (*path, name), f"{getattr(policy, name):g} s can never pass before total_timeout = {total:g} s does"
+    if policy.min_attempt >= total:
+        yield (*path, "min_attempt"), f"no attempt is ever begun: total_timeout is {total:g} s"
+    if policy.keepalive_after and policy.mode == "assured":
+        yield (
+            (*path, "keepalive_after"),
+            "a byte sent early gives away what mode assured holds back: set one of the two",
+        )

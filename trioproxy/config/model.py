@@ -1,0 +1,171 @@
+"""The configuration as frozen classes: what an operator may say, with every default and its reason.
+
+Loading is `config.load`; judging what cannot act is `config.lint`. Durations are seconds, sizes bytes, prices USD per
+million tokens. A `Secret` names where a credential is found and never holds one in its `repr`.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from attrs import field, frozen, validators
+
+from trioproxy.config import rules
+from trioproxy.policy.breaker import BreakerPolicy
+
+MiB = 1024 * 1024
+
+
+@frozen
+class Secret:
+    """Where a credential is found: exactly one of an environment variable, a file, or (with a warning) the value."""
+
+    env: str | None = None
+    file: str | None = None
+    value: str | None = field(default=None, repr=False)
+
+
+@frozen
+class Listen:
+    """The data door: where it listens and what it bears from one connection."""
+
+    # host:port, [v6]:port, or unix:/path; port 0 lets the system choose
+    data: str = field(default="127.0.0.1:8787", validator=rules.address)
+    open: bool = False  # allow a non-loopback address without any [[keys]]
+    # llhttp has no bound of its own; nginx allows 32 KiB, node 16 KiB
+    max_head: int = field(default=65_536, validator=rules.at_least(1024))
+    max_headers: int = field(default=100, validator=rules.at_least(1))  # Apache's LimitRequestFields
+    max_body: int = field(default=32 * MiB, validator=rules.at_least(1))  # Anthropic's own bound for a request
+    head_timeout: float = field(default=15.0, validator=rules.positive)
+    body_timeout: float = field(default=60.0, validator=rules.positive)
+    # nginx keepalive_timeout; longer than most load balancers' 60
+    idle_timeout: float = field(default=75.0, validator=rules.positive)
+    # a client that reads nothing for this long is gone
+    write_timeout: float = field(default=30.0, validator=rules.positive)
+    drain_timeout: float = field(default=30.0, validator=rules.at_least(0))  # SIGTERM: how long open answers may go on
+    max_connections: int = field(default=10_000, validator=rules.at_least(1))
+
+
+@frozen
+class Price:
+    """USD per million tokens. `cached_input` None: cached tokens cost as much as others."""
+
+    input: float = field(validator=rules.at_least(0))
+    output: float = field(validator=rules.at_least(0))
+    cached_input: float | None = field(default=None, validator=validators.optional(rules.at_least(0)))
+
+
+@frozen
+class Scope:
+    """The provider's own names for where a channel lives; shown when a denial is explained, never used to route."""
+
+    region: str | None = None
+    project: str | None = None
+    deployment: str | None = None
+    workspace: str | None = None
+    tier: str | None = None
+
+
+@frozen
+class Params:
+    """How a channel wants its request bodies (SPEC 4.3); see `codec.frame.Shape`."""
+
+    rename: Mapping[str, str] = field(factory=dict)
+    allow: tuple[str, ...] | None = None
+    null_content: Literal["keep", "empty", "drop"] = "keep"
+    include_usage: bool = True  # False for providers that refuse `stream_options`
+
+
+@frozen
+class Channel:
+    """One upstream deployment."""
+
+    name: str = field(validator=rules.name)
+    # as the provider's SDK takes it: "/chat/completions" is appended to its path
+    base_url: str = field(validator=rules.base_url)
+    dialect: Literal["openai"] = "openai"
+    api_key: Secret | None = field(default=None, validator=rules.one_source)
+    auth: Literal["bearer", "api-key", "none"] = "bearer"  # "api-key": Azure's header
+    headers: Mapping[str, str] = field(factory=dict, validator=rules.headers, repr=rules.names_only)
+    price: Price | None = None
+    scope: Scope = field(factory=Scope)
+    params: Params = field(factory=Params)
+    max_concurrency: int = field(default=1000, validator=rules.at_least(1))
+    # bounded wait for a slot; then the next channel
+    slot_timeout: float = field(default=1.0, validator=rules.at_least(0))
+    connect_timeout: float = field(default=5.0, validator=rules.positive)  # the OpenAI SDK's own
+    # providers' load balancers commonly close idle connections at 60-75 s
+    keepalive: float = field(default=60.0, validator=rules.at_least(0))
+    max_answer: int = field(default=64 * MiB, validator=rules.at_least(1))
+    ca_file: str | None = None
+    breaker: str | BreakerPolicy | None = field(default=None, validator=rules.preset)
+
+
+@frozen
+class Link:
+    """A channel in a model's chain, with the provider's name for the model. "*" takes what a wildcard matched."""
+
+    channel: str
+    model: str = field(validator=rules.model_name)
+
+
+@frozen
+class Model:
+    """A public name and the channels that serve it. A name with "*" is a pattern; exact names win over patterns."""
+
+    name: str = field(validator=rules.model_name)
+    channels: tuple[Link, ...] = field(validator=rules.not_empty)
+    order: Literal["cost", "listed"] = "cost"
+    chain_max: int = field(default=3, validator=rules.between(1, 10))  # SPEC 1.2
+    rewrite_model: bool = False  # answer with the public name instead of the provider's own word
+
+
+@frozen
+class Key:
+    """A caller: the hash of its key, and what it may use. Patterns take "*"."""
+
+    id: str = field(validator=rules.name)
+    hash: str = field(repr=False, validator=rules.key_hash)
+    tenant: str = field(default="default", validator=rules.name)
+    models: tuple[str, ...] = field(default=("*",), validator=rules.each(rules.pattern))
+    classes: tuple[str, ...] = field(default=("*",), validator=rules.each(rules.pattern))
+    endpoints: tuple[str, ...] = field(default=("*",), validator=rules.each(rules.pattern))
+    expires: str | None = field(default=None, validator=rules.expiry)  # RFC 3339
+
+
+@frozen
+class ClassPolicy:
+    """How one traffic class wants to be treated. `[defaults]` has the same fields; a class overrides some of them."""
+
+    headers_timeout: float = field(default=240.0, validator=rules.positive)  # SPEC 1.5
+    gate_timeout: float = field(default=30.0, validator=rules.positive)  # SPEC 1.4, counted from the headers
+    on_gate_timeout: Literal["commit", "failover"] = "commit"
+    mode: Literal["plain", "assured"] = "plain"
+    total_timeout: float = field(default=600.0, validator=rules.positive)  # the official SDKs' own
+    idle_timeout: float = field(default=60.0, validator=rules.positive)
+    on_disconnect: Literal["cancel", "drain"] = "cancel"
+    drain_timeout: float = field(default=30.0, validator=rules.at_least(0))  # bound of "drain"
+    keepalive_after: float = field(default=0.0, validator=rules.at_least(0))  # 0 = never a byte before commit
+    # no attempt is begun with less time left than this
+    min_attempt: float = field(default=0.01, validator=rules.at_least(0))
+
+
+@frozen
+class Logging:
+    """`format` "auto": human on a terminal, JSON elsewhere."""
+
+    format: Literal["auto", "json", "human"] = "auto"
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+@frozen
+class Config:
+    """Everything one gateway needs. `classes` are complete: what a class left out was filled from the defaults."""
+
+    channels: tuple[Channel, ...]
+    models: tuple[Model, ...]
+    listen: Listen = field(factory=Listen)
+    defaults: ClassPolicy = field(factory=ClassPolicy)
+    breaker: str | BreakerPolicy = field(default="four-layer", validator=rules.preset)  # `[defaults] breaker`
+    keys: tuple[Key, ...] = ()
+    classes: Mapping[str, ClassPolicy] = field(factory=dict)
+    log: Logging = field(factory=Logging)

@@ -1,0 +1,283 @@
+"""One downstream connection: requests in, answers out, one after the other, for as long as both sides want.
+
+The caller's presence is a cancel scope around all of it: when the peer goes away, whatever is under way for it is cancelled
+on the spot, also while the upstream is still thinking. Deadlines have their own scopes, each around the one wait it is
+about. Bytes that come ahead of their turn (pipelining) stay in the reader and are answered in order.
+"""
+
+import contextlib
+from collections.abc import Callable
+
+import trio
+from attrs import define, field
+
+from trioproxy.answer import Answer
+from trioproxy.call import Request, canonical_path
+from trioproxy.config.model import Listen
+from trioproxy.doors.rejection import (
+    Rejected,
+    bad_target,
+    broken,
+    encoded,
+    internal,
+    repeated,
+    status_line,
+    too_large,
+    too_slow,
+)
+from trioproxy.gateway import Gateway
+from trioproxy.http.message import END, MessageError, RequestHead, RequestSource
+from trioproxy.http.wire import Wire, WireBroken
+from trioproxy.journal import EndReason, ExchangeEnded
+
+# A body may take `body_timeout` plus the time its bytes need at this rate: a big upload on a slow line is fine, a byte a
+# second is not.
+MIN_RATE = 32_768
+PIECE = 65_536
+# After a rejection what the peer is still sending is read and dropped for a moment: closing with unread bytes would reset the
+# connection and take the answer along (RFC 9112, 9.6).
+LINGER = 1.0
+
+LAST_CHUNK = b"0\r\n\r\n"
+# What says who asks, or for how long, may come once only: two readers of one request must not choose differently.
+_SINGLE = frozenset(
+    {
+        b"authorization",
+        b"content-encoding",
+        b"content-type",
+        b"x-api-key",
+        b"x-request-id",
+        b"x-request-timeout",
+        b"x-stainless-timeout",
+        b"x-trioproxy-class",
+    }
+)
+
+
+@define(eq=False)
+class Connection:
+    """One connection's life. `date` gives a Date header's value; `report` takes a fault of our own."""
+
+    wire: Wire
+    gateway: Gateway
+    limits: Listen
+    reader: RequestSource
+    date: Callable[[], bytes]
+    report: Callable[[Exception], None]
+    _leaving: bool = field(init=False, default=False)
+    _busy: bool = field(init=False, default=False)
+    _begun: bool = field(init=False, default=False)  # a byte of the present answer has gone out
+    _started: float = field(init=False, default=0.0)
+    _answer: Answer | None = field(init=False, default=None)
+    _presence: trio.CancelScope = field(init=False, factory=trio.CancelScope)
+
+    async def run(self) -> None:
+        """Serve until either side has had enough. Raises nothing but a cancellation from outside."""
+        try:
+            with self._presence:
+                self.wire.watch_hangup(self._hung_up)
+                while await self._serve_one():
+                    pass
+        except WireBroken:
+            pass
+        except Exception as bug:  # the boundary: a bug ends this exchange, and no other
+            self.report(bug)
+            if not self._begun:
+                self._say_now(internal())
+        finally:
+            self.wire.close()
+
+    def leave(self) -> None:
+        """End after the present answer; at once where there is none."""
+        self._leaving = True
+        if not self._busy:
+            self.cut()
+
+    def cut(self) -> None:
+        """End now: a drain's deadline has passed."""
+        self._presence.cancel("drain")
+
+    def _hung_up(self) -> None:
+        answer = self._answer
+        if answer is not None and answer.drain:
+            answer.lost = True
+            self._presence.deadline = trio.current_time() + answer.drain
+        else:
+            self._presence.cancel("client went away")
+
+    async def _serve_one(self) -> bool:
+        """One request and its answer; whether another may follow."""
+        self._begun = self._busy = False
+        self._answer = None
+        try:
+            head = await self._read_head()
+            if head is None:
+                return False
+            body = await self._read_body(head)
+            request = Request(head.method.decode("latin-1"), _path(head), _headers(head), body, self._started)
+        except (MessageError, Rejected) as exc:
+            await self._reject(broken(exc) if isinstance(exc, MessageError) else exc)
+            return False
+        async with self.gateway.dispatch(request) as answer:
+            self._answer = answer
+            await self._send_answer(answer, head)
+        return head.keep_alive and not self._leaving and not answer.lost
+
+    # In
+
+    async def _read_head(self) -> RequestHead | None:
+        """The next request's head; None where the peer has no further request."""
+        self._started = trio.current_time()
+        with trio.CancelScope(deadline=self._started + self.limits.idle_timeout) as scope:
+            while (event := self.reader.next_event()) is None:
+                data = await self.wire.receive()
+                if not self.reader.in_message:
+                    self._started = trio.current_time()
+                    scope.deadline = self._started + self.limits.head_timeout
+                self.reader.feed(data)
+                if not data:
+                    return None
+        if scope.cancelled_caught:
+            if self.reader.in_message:
+                raise too_slow("head", self.limits.head_timeout)
+            return None
+        self._busy = True
+        assert isinstance(event, RequestHead), "a message begins with its head"
+        return event
+
+    async def _read_body(self, head: RequestHead) -> bytes:
+        if head.length is not None and head.length > self.limits.max_body:
+            raise too_large(self.limits)
+        first = self.reader.next_event()
+        if first is END:
+            return b""
+        if isinstance(first, bytes) and len(first) == head.length:
+            self.reader.next_event()  # its END, which came with the last byte
+            return first
+        return await self._read_long_body(head, first if isinstance(first, bytes) else b"")
+
+    async def _read_long_body(self, head: RequestHead, first: bytes) -> bytes:
+        parts, size = [first], len(first)
+        began = trio.current_time()
+        with trio.CancelScope(deadline=began + self.limits.body_timeout) as scope:
+            if head.expects_continue and not first:
+                await self.wire.send(b"HTTP/1.1 100 Continue\r\n\r\n")
+            while (event := self.reader.next_event()) is not END:
+                if isinstance(event, bytes):
+                    parts.append(event)
+                    size += len(event)
+                    scope.deadline = began + self.limits.body_timeout + size / MIN_RATE
+                    if size > self.limits.max_body:
+                        raise too_large(self.limits)
+                else:
+                    data = await self.wire.receive()
+                    self.reader.feed(data)
+        if scope.cancelled_caught:
+            raise too_slow("body", self.limits.body_timeout)
+        return b"".join(parts)
+
+    # Out
+
+    async def _send_answer(self, answer: Answer, head: RequestHead) -> None:
+        try:
+            if answer.whole:
+                await self._send_whole(answer, head)
+            else:
+                await self._send_stream(answer, head)
+        except WireBroken:
+            answer.lost = True
+            self._hung_up()
+        while answer.lost and answer.drain and not answer.ended:  # for what the provider says of usage at the end
+            await answer.receive()
+
+    async def _send_whole(self, answer: Answer, head: RequestHead) -> None:
+        body = await answer.receive()
+        framing = b"content-length: %d\r\n" % len(body)
+        start = self._head(answer.status, answer.lines, framing, head)
+        await self._send(start if head.method == b"HEAD" else start + body)
+
+    async def _send_stream(self, answer: Answer, head: RequestHead) -> None:
+        """Chunks as they come. A peer of HTTP/1.0 gets the bytes as they are, until the connection closes."""
+        chunked = head.version != "1.0"
+        framing = b"transfer-encoding: chunked\r\n" if chunked else b""
+        out = self._head(answer.status, answer.lines, framing, head)
+        while True:
+            data = await answer.receive()
+            if data:
+                out += b"%x\r\n%b\r\n" % (len(data), data) if chunked else data
+            if answer.ended and chunked:
+                out += LAST_CHUNK
+            if answer.lost:
+                return
+            await self._send(out)
+            if answer.ended:
+                return
+            out = b""
+
+    def _head(self, status: int, lines: bytes, framing: bytes, head: RequestHead) -> bytes:
+        close = b""
+        if not head.keep_alive or self._leaving or (not framing):
+            close = b"connection: close\r\n"
+        elif head.version == "1.0":
+            close = b"connection: keep-alive\r\n"
+        return b"%b%b%b%bdate: %b\r\n\r\n" % (status_line(status), lines, framing, close, self.date())
+
+    async def _send(self, data: bytes) -> None:
+        """Send; wait only where the kernel's buffer is full, and then piece by piece, each in its own time."""
+        self._begun = True
+        taken = self.wire.send_now(data)
+        while taken < len(data):
+            with trio.move_on_after(self.limits.write_timeout) as scope:
+                await self.wire.send(data[taken : taken + PIECE])
+            if scope.cancelled_caught:
+                raise WireBroken(f"the client took nothing for {self.limits.write_timeout:g} s")
+            taken += PIECE
+
+    # Rejections
+
+    async def _reject(self, rejected: Rejected) -> None:
+        """Say why, and let the peer read it before the connection goes."""
+        duration = trio.current_time() - self._started
+        self.gateway.journal.emit(
+            ExchangeEnded(
+                "",
+                EndReason.REFUSED_REQUEST,
+                rejected.status,
+                "",
+                started=self._started,
+                duration=duration,
+                overhead=duration,
+                note=rejected.code,
+            )
+        )
+        await self._send(encoded(rejected, self.date()))
+        with trio.move_on_after(LINGER), contextlib.suppress(WireBroken):
+            while await self.wire.receive():
+                pass
+
+    def _say_now(self, rejected: Rejected) -> None:
+        with contextlib.suppress(WireBroken):
+            self.wire.send_now(encoded(rejected, self.date()))
+
+
+def _path(head: RequestHead) -> str:
+    target = head.target.decode("latin-1")
+    if "://" in target:  # absolute form, which a server must take (RFC 9112, 3.2.2)
+        target = "/" + target.split("://", 1)[1].partition("/")[2]
+    elif target == "*":
+        return target
+    try:
+        return canonical_path(target)
+    except ValueError:
+        raise bad_target() from None
+
+
+def _headers(head: RequestHead) -> dict[bytes, bytes]:
+    headers: dict[bytes, bytes] = {}
+    for name, value in head.headers:
+        if name in headers:
+            if name in _SINGLE:
+                raise repeated(name)
+            value = headers[name] + b", " + value
+        headers[name] = value
+    return headers

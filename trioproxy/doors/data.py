@@ -1,0 +1,150 @@
+"""The data door: where applications come in. TCP or a Unix socket, one task per connection.
+
+Two nurseries: connections live in the outer one, the accept loop in the inner one. To drain, the inner one stops, idle
+connections close, and open answers have until the deadline.
+"""
+
+import contextlib
+import os
+import socket
+import stat
+from collections.abc import Callable
+from email.utils import formatdate
+
+import trio
+from attrs import define, field
+
+from trioproxy.config.model import Listen
+from trioproxy.doors.connection import Connection
+from trioproxy.doors.rejection import encoded, full
+from trioproxy.gateway import Gateway
+from trioproxy.http.message import Limits, RequestReader
+from trioproxy.http.wire import HangupWatch, Wire, WireBroken, adopt
+
+BACKLOG = 1024
+
+
+@define(eq=False)
+class DataDoor:
+    """One listening address. `wall` is Unix seconds; `report` takes a fault of our own."""
+
+    gateway: Gateway
+    listen: Listen
+    wall: Callable[[], float]
+    report: Callable[[Exception], None]
+    _hangups: HangupWatch = field(init=False, factory=HangupWatch)
+    _connections: set[Connection] = field(init=False, factory=set)
+    _accepting: trio.CancelScope = field(init=False, factory=trio.CancelScope)
+    _empty: trio.Event = field(init=False, factory=trio.Event)
+    _date: tuple[int, bytes] = field(init=False, default=(0, b""))
+
+    async def run(self, *, task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until `drain` or `stop`; reports the addresses it is bound to. Raises `OSError` where it cannot bind."""
+        listeners = await _bind(self.listen.data)
+        try:
+            async with trio.open_nursery() as connections:
+                connections.start_soon(self._hangups.run)
+                with self._accepting:
+                    task_status.started([_address(listener) for listener in listeners])
+                    await trio.serve_listeners(self._accept, listeners, handler_nursery=connections)
+                await self._drained()
+                connections.cancel_scope.cancel("drained")
+        finally:
+            self._hangups.close()
+            for listener in listeners:
+                listener.socket.close()
+            _unlink(self.listen.data)
+
+    def drain(self) -> None:
+        """Take no more connections; let the open answers end, for `drain_timeout` seconds at most."""
+        self._accepting.cancel("drain")
+
+    def stop(self) -> None:
+        """End at once."""
+        self._accepting.cancel("stop")
+        for connection in tuple(self._connections):
+            connection.cut()
+
+    async def serve(self, wire: Wire) -> None:
+        """Serve one connection, however it came about."""
+        if len(self._connections) >= self.listen.max_connections:
+            with contextlib.suppress(WireBroken):
+                wire.send_now(encoded(full(self.listen), self.date()))
+            wire.close()
+            return
+        limits = Limits(self.listen.max_head, self.listen.max_headers)
+        connection = Connection(wire, self.gateway, self.listen, RequestReader(limits), self.date, self.report)
+        self._connections.add(connection)
+        try:
+            await connection.run()
+        finally:
+            self._connections.discard(connection)
+            if not self._connections:
+                self._empty.set()
+
+    async def _accept(self, stream: trio.SocketStream) -> None:
+        await self.serve(adopt(stream, self._hangups))
+
+    async def _drained(self) -> None:
+        for connection in tuple(self._connections):
+            connection.leave()
+        with trio.move_on_after(self.listen.drain_timeout):
+            while self._connections:
+                self._empty = trio.Event()
+                await self._empty.wait()
+        for connection in tuple(self._connections):
+            connection.cut()
+        while self._connections:
+            self._empty = trio.Event()
+            await self._empty.wait()
+
+    def date(self) -> bytes:
+        """The Date header's value, made once a second (RFC 9110, 6.6.1)."""
+        now = int(self.wall())
+        if self._date[0] != now:
+            self._date = (now, formatdate(now, usegmt=True).encode())
+        return self._date[1]
+
+
+async def _bind(address: str) -> list[trio.SocketListener]:
+    if address.startswith("unix:"):
+        return [_bind_unix(address.removeprefix("unix:"))]
+    host, _, port = address.rpartition(":")
+    return await trio.open_tcp_listeners(int(port), host=host.strip("[]") or None, backlog=BACKLOG)
+
+
+def _bind_unix(path: str) -> trio.SocketListener:
+    """A Unix socket only its owner may use. What a dead process left behind is replaced, a live one is not."""
+    _unlink_dead(path)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    mask = os.umask(0o177)
+    try:
+        sock.bind(path)
+    finally:
+        os.umask(mask)
+    sock.listen(BACKLOG)
+    return trio.SocketListener(trio.socket.from_stdlib_socket(sock))
+
+
+def _unlink_dead(path: str) -> None:
+    if not os.path.exists(path) or not stat.S_ISSOCK(os.stat(path).st_mode):
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(path)
+        except OSError:
+            os.unlink(path)
+
+
+def _unlink(address: str) -> None:
+    path = address.removeprefix("unix:")
+    if path != address and os.path.exists(path):
+        os.unlink(path)
+
+
+def _address(listener: trio.SocketListener) -> str:
+    name = listener.socket.getsockname()
+    if isinstance(name, (str, bytes)):
+        return f"unix:{os.fsdecode(name)}"
+    host, port = name[0], name[1]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,107 @@
+"""The gateway as an embedder holds it: requests in, answers out, no socket on the downstream side.
+
+    async with gateway.dispatch(Request.post("/v1/chat/completions", {...})) as answer:
+        while data := await answer.receive():
+            ...
+
+The data door uses the very same call.
+"""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+import msgspec
+import trio
+from attrs import define
+
+from trioproxy.answer import Answer
+from trioproxy.call import Endpoint, Request
+from trioproxy.codec.frame import Dialect
+from trioproxy.errors import Refusal, RefusalKind
+from trioproxy.journal import Journal
+from trioproxy.lifecycle import Line, exchange
+from trioproxy.phases import answering
+from trioproxy.supervisor import ChannelStatistics, Supervisor
+
+_MODELS = "/v1/models"
+_LOCAL = ("/healthz", "/readyz", _MODELS)
+_JSON = b"content-type: application/json\r\n"
+
+
+@define(eq=False)
+class Gateway:
+    """One configuration at work. Made by `open_gateway`, good inside its block."""
+
+    line: Line
+    supervisor: Supervisor
+    endpoints: Mapping[str, Endpoint]
+    dialect: Dialect  # of the errors of paths that belong to no dialect
+
+    @property
+    def journal(self) -> Journal:
+        """Where to subscribe to what happens."""
+        return self.line.journal
+
+    def dispatch(self, request: Request) -> AbstractAsyncContextManager[Answer]:
+        """Answer one request.
+
+        Whatever can be expected to go wrong is an `Answer` with a status, a body in the endpoint's dialect and `error`
+        set. Cancelling the block, or leaving it early, gives up the call: its upstream connection is closed at once.
+        An exception raised inside the block comes out as a nursery passes it on, in an `ExceptionGroup`.
+        """
+        endpoint = self.endpoints.get(request.path)
+        if endpoint is not None and request.method == "POST":
+            return exchange(self.line, request, endpoint)
+        return self._local(request, endpoint)
+
+    def ready(self) -> bool:
+        """Whether at least one channel may be asked now."""
+        now = trio.current_time()
+        return any(channel.objection("", now) is None for channel in self.supervisor.channels.state.values())
+
+    def statistics(self) -> dict[str, ChannelStatistics]:
+        """A reading of every channel."""
+        return self.supervisor.statistics(trio.current_time())
+
+    @asynccontextmanager
+    async def _local(self, request: Request, endpoint: Endpoint | None) -> AsyncGenerator[Answer]:
+        """What the gateway answers by itself."""
+        request_id = self.line.classifier.request_id(request.headers)
+        try:
+            answer = self._answer(request, endpoint)
+        except Refusal as refusal:
+            answer = answering.refusal(refusal, self.dialect, request_id)
+        yield answer
+
+    def _answer(self, request: Request, endpoint: Endpoint | None) -> Answer:
+        path = request.path
+        known = endpoint is not None or path in _LOCAL or path.startswith(_MODELS + "/")
+        if not known:
+            raise Refusal(RefusalKind.NOT_FOUND, f"there is nothing at {path[:200]!r}")
+        if endpoint is not None or request.method not in ("GET", "HEAD"):
+            allowed = "POST" if endpoint is not None else "GET"
+            raise Refusal(RefusalKind.METHOD_NOT_ALLOWED, f"{path} takes {allowed}, not {request.method[:32]}")
+        if path == "/healthz":
+            return _json(200, {"status": "alive"})
+        if path == "/readyz":
+            ready = self.ready()
+            return _json(200 if ready else 503, {"status": "ready" if ready else "no channel is usable"})
+        return self._models(request)
+
+    def _models(self, request: Request) -> Answer:
+        caller = self.line.keyring.caller(request.headers, self.line.wall())
+        names = self.line.router.visible(caller)
+        wanted = request.path.removeprefix(_MODELS).removeprefix("/")
+        if not wanted:
+            return _json(200, {"object": "list", "data": [_model(name) for name in names]})
+        if not self.line.router.knows(caller, wanted):
+            raise Refusal(RefusalKind.MODEL_NOT_FOUND, f"the model {wanted[:200]!r} does not exist", param="model")
+        return _json(200, _model(wanted))
+
+
+def _model(name: str) -> dict[str, object]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "trioproxy"}
+
+
+def _json(status: int, payload: object) -> Answer:
+    return Answer(status, _JSON, msgspec.json.encode(payload))

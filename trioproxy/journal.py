@@ -1,0 +1,139 @@
+"""What happened, told once: a closed set of events and a synchronous fan-out.
+
+The line emits; logs, metrics, alerts and the ledger subscribe. A subscriber never awaits and never raises into the line:
+one that raises is a bug, counted in `Journal.broken` and reported by its own exception hook.
+
+Times are seconds on Trio's clock; `wall` fields are Unix seconds. Money is integer micro-USD.
+"""
+
+import enum
+from collections.abc import Callable
+
+from attrs import define, field, frozen
+
+from trioproxy.errors import Fault
+
+
+class EndReason(enum.Enum):
+    """How an exchange ended; each ends exactly once. Values are what logs and metrics show."""
+
+    ANSWERED = "answered"
+    REFUSED_AUTH = "refused_auth"
+    REFUSED_REQUEST = "refused_request"
+    REFUSED_QUOTA = "refused_quota"
+    REJECTED_UPSTREAM = "rejected_upstream"  # the client's own fault, said by the upstream
+    CHAIN_EXHAUSTED = "chain_exhausted"
+    DEADLINE = "deadline"
+    CUT_AFTER_COMMIT = "cut_after_commit"
+    CLIENT_LEFT = "client_left"
+    DRAINED = "drained"
+    BUG = "bug"
+
+
+@frozen
+class Usage:
+    """Tokens as the price table counts them: `input` excludes what was read from the provider's cache.
+
+    `estimated` is set where the provider told nothing and the figures are ours.
+    """
+
+    input: int = 0
+    cached: int = 0
+    output: int = 0
+    estimated: bool = False
+
+
+@frozen
+class AttemptRecord:
+    """One try at one channel. `fault` is None for the attempt that answered. Durations are seconds."""
+
+    channel: str
+    model: str
+    started: float
+    duration: float
+    fault: Fault | None = None
+    reused: bool = False  # on a kept-alive connection
+    first_content: float | None = None  # seconds from the attempt's start
+
+
+@frozen
+class ExchangeEnded:
+    """The canonical record of one exchange, emitted exactly once."""
+
+    request_id: str
+    reason: EndReason
+    status: int
+    endpoint: str
+    model: str = ""
+    stream: bool = False
+    key_id: str = ""
+    tenant: str = ""
+    traffic_class: str = ""
+    attempts: tuple[AttemptRecord, ...] = ()
+    skipped: tuple[tuple[str, str], ...] = ()  # (channel, why)
+    usage: Usage = Usage()  # noqa: RUF009 - frozen
+    cost: int | None = 0  # micro-USD; None where the price is unknown
+    started: float = 0.0
+    duration: float = 0.0
+    overhead: float = 0.0  # our own share of the time to the first byte, queue wait included
+    bytes_out: int = 0
+    note: str = ""  # what a reader needs to know beyond the reason; never prompt text, never a secret
+    traceparent: str = ""
+
+
+@frozen
+class BreakerMoved:
+    """A breaker changed state. `state` and `was` are "closed", "open" or "half_open"."""
+
+    channel: str
+    was: str
+    state: str
+    now: float
+    until: float | None = None
+
+
+@frozen
+class ChannelParked:
+    """A channel was taken out for `seconds`, because of our key or our account there."""
+
+    channel: str
+    kind: str
+    message: str
+    seconds: float
+    now: float
+
+
+@frozen
+class ChannelCooled:
+    """A channel asked for `seconds` of peace (429 and its kin)."""
+
+    channel: str
+    kind: str
+    seconds: float
+    now: float
+
+
+Event = ExchangeEnded | BreakerMoved | ChannelParked | ChannelCooled
+Subscriber = Callable[[Event], None]
+
+
+@define(eq=False)
+class Journal:
+    """Fans every event out to its subscribers, in the order they subscribed."""
+
+    _subscribers: list[Subscriber] = field(init=False, factory=list)
+    broken: int = field(init=False, default=0)
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        self._subscribers.append(subscriber)
+
+    def unsubscribe(self, subscriber: Subscriber) -> None:
+        self._subscribers.remove(subscriber)
+
+    def emit(self, event: Event) -> None:
+        """Tell everybody. A subscriber that raises is counted, and the others are told all the same."""
+        for subscriber in self._subscribers:
+            try:
+                subscriber(event)
+            except Exception:  # noqa: BLE001 - an observer must not end the exchange it watches
+                self.broken += 1

@@ -1,0 +1,83 @@
+"""THE line: one request's way through the house.
+
+    authenticate → classify → route → attempt* → relay → settle
+
+`exchange` is a block around the whole answer. Whatever a request holds is held inside it, and leaving it by any way, an
+exception or a cancellation at any point included, gives all of it back and settles exactly once. Inside is the request's
+nursery; its children are the attempts, one after the other. Nothing of an answer exists before an attempt has committed.
+
+Expected failures are answers, not exceptions: only bugs and cancellation leave this block by being raised.
+"""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+
+import trio
+from attrs import define
+
+from trioproxy.answer import Answer
+from trioproxy.call import Call, Endpoint, Request
+from trioproxy.errors import Refusal
+from trioproxy.journal import Journal
+from trioproxy.phases import answering, settle
+from trioproxy.phases.authenticate import ANONYMOUS, Keyring
+from trioproxy.phases.classify import Classifier
+from trioproxy.phases.keepalive import Keepalive
+from trioproxy.phases.route import Router
+from trioproxy.phases.walk import Walk
+
+
+@define(eq=False)
+class Line:
+    """The phases, put together by the composition root. `wall` is Unix seconds."""
+
+    keyring: Keyring
+    classifier: Classifier
+    router: Router
+    journal: Journal
+    wall: Callable[[], float]
+
+
+@asynccontextmanager
+async def exchange(line: Line, request: Request, endpoint: Endpoint) -> AsyncGenerator[Answer]:
+    """One request and its answer.
+
+    The answer is good inside the block only. Cancelling the block is how a caller leaves: the upstream connection is closed
+    at once, and no channel is blamed for it.
+    """
+    request_id = line.classifier.request_id(request.headers)
+    caller = ANONYMOUS
+    try:
+        caller = line.keyring.caller(request.headers, line.wall())
+        call = line.classifier.call(request, endpoint, caller, request_id)
+        walk = await _walk(line, call)
+    except Refusal as refusal:
+        answer = answering.refusal(refusal, endpoint.dialect, request_id)
+        settle.refused(line.journal, request, refusal, request_id=request_id, caller=caller, answer=answer)
+        yield answer
+        return
+    with settle.Settlement(call, walk, line.journal) as settlement:
+        async with trio.open_nursery() as nursery:
+            keepalive = await _decide(walk, call, nursery)
+            settlement.begin(answer := answering.answer(call, walk, keepalive))
+            yield answer
+            if walk.committed is not None and walk.committed.relay is not None:
+                await walk.committed.relay.linger()
+
+
+async def _walk(line: Line, call: Call) -> Walk:
+    route, chain = await line.router.chain(call, trio.current_time())
+    public_name = call.facts.model if route.model.rewrite_model else None
+    return Walk(call, chain, line.router.channels, line.wall, line.router.exhausted, public_name)
+
+
+async def _decide(walk: Walk, call: Call, nursery: trio.Nursery) -> Keepalive | None:
+    """Walk the chain until it decides; or, where the class says so, until its patience for silence is over."""
+    patience = call.policy.keepalive_after
+    if not (patience and call.facts.stream):
+        await walk.go(nursery)
+        return None
+    nursery.start_soon(walk.go, nursery)
+    with trio.move_on_at(call.started + patience):
+        await walk.decided.wait()
+    return None if walk.decided.is_set() else Keepalive(walk, call)

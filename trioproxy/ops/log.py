@@ -1,0 +1,186 @@
+"""The log: one structured line per exchange, and one per change of a channel's state.
+
+A subscriber of the journal. Lines are made on the spot and written by a task of their own, in batches and in a thread, so that
+a full pipe or a slow disk never holds up an answer; past `MAX_WAITING` lines the newest are counted and dropped.
+No prompt text and no secret is in any event, so none can get here.
+"""
+
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any, BinaryIO
+
+import msgspec
+import structlog
+import trio
+from attrs import define, field
+
+from trioproxy.config.model import Logging
+from trioproxy.errors import Fault
+from trioproxy.journal import (
+    AttemptRecord,
+    BreakerMoved,
+    ChannelCooled,
+    ChannelParked,
+    EndReason,
+    Event,
+    ExchangeEnded,
+)
+
+MAX_WAITING = 10_000
+_LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+# How loud an end is. A caller's own mistake is no news to the operator.
+_LOUD = {
+    EndReason.CHAIN_EXHAUSTED: "error",
+    EndReason.BUG: "error",
+    EndReason.CUT_AFTER_COMMIT: "warning",
+    EndReason.DEADLINE: "warning",
+}
+
+
+@define(eq=False)
+class LineWriter:
+    """Collects lines and writes them behind the scenes. What structlog calls a logger: it has `msg`."""
+
+    stream: BinaryIO
+    dropped: int = field(init=False, default=0)
+    _waiting: list[bytes] = field(init=False, factory=list)
+    _more: trio.Event = field(init=False, factory=trio.Event)
+
+    def msg(self, line: bytes | str) -> None:
+        if len(self._waiting) >= MAX_WAITING:
+            self.dropped += 1
+            return
+        self._waiting.append(line if isinstance(line, bytes) else line.encode())
+        self._more.set()
+
+    debug = info = warning = error = msg
+
+    async def run(self) -> None:
+        """Write until cancelled. Lines that are waiting then are for `flush`."""
+        while True:
+            await self._more.wait()
+            self._more = trio.Event()
+            await trio.to_thread.run_sync(self.flush)
+            await trio.sleep(0.05)  # a batch instead of a thread hop per line
+
+    def flush(self) -> None:
+        """Write what is waiting now, in this thread."""
+        lines, self._waiting = self._waiting, []
+        if lines:
+            self.stream.write(b"\n".join(lines) + b"\n")
+            self.stream.flush()
+
+
+@define(eq=False)
+class Log:
+    """The subscriber. Money is shown in USD, durations in milliseconds."""
+
+    writer: LineWriter
+    _logger: Any
+
+    @classmethod
+    def to(cls, stream: BinaryIO, settings: Logging, wall: Callable[[], float]) -> "Log":
+        """A log on a stream: JSON, or for people where that is asked for or the stream is a terminal."""
+        writer = LineWriter(stream)
+        human = settings.format == "human" or (settings.format == "auto" and stream.isatty())
+
+        renderer: Any = structlog.dev.ConsoleRenderer(colors=stream.isatty()) if human else _render_json
+        logger = structlog.wrap_logger(
+            writer,
+            processors=[structlog.processors.add_log_level, _timestamp(wall, human=human), renderer],
+            wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[settings.level]),
+            context_class=dict,
+            cache_logger_on_first_use=True,
+        )
+        return cls(writer, logger)
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case ExchangeEnded():
+                getattr(self._logger, _LOUD.get(event.reason, "info"))("exchange", **_exchange(event))
+            case BreakerMoved():
+                loud = self._logger.warning if event.state == "open" else self._logger.info
+                loud("breaker", channel=event.channel, was=event.was, state=event.state)
+            case ChannelParked():
+                self._logger.error(
+                    "parked", channel=event.channel, kind=event.kind, seconds=event.seconds, message=event.message
+                )
+            case ChannelCooled():
+                self._logger.info("cooling", channel=event.channel, kind=event.kind, seconds=round(event.seconds, 3))
+
+    def bug(self, exc: BaseException) -> None:
+        """A fault of our own, with its traceback."""
+        self._logger.error("bug", exception="".join(traceback.format_exception(exc)))
+
+    def say(self, message: str, **fields: object) -> None:
+        self._logger.info(message, **fields)
+
+
+def _timestamp(wall: Callable[[], float], *, human: bool) -> Any:
+    """A processor that stamps a line: the time of day for people, RFC 3339 in UTC for machines."""
+    shape = "%H:%M:%S" if human else "%Y-%m-%dT%H:%M:%S"
+    second = [0, ""]  # the text of the present second: formatting it costs more than the rest of the line
+
+    def stamp(_logger: object, _method: str, event: dict[str, Any]) -> dict[str, Any]:
+        now = wall()
+        if second[0] != int(now):
+            second[:] = [int(now), time.strftime(shape, time.gmtime(now))]
+        event["timestamp"] = second[1] if human else f"{second[1]}.{int(now % 1 * 1000):03d}Z"
+        return event
+
+    return stamp
+
+
+def _render_json(_logger: object, _method: str, event: dict[str, Any]) -> bytes:
+    return msgspec.json.encode(event)
+
+
+def _exchange(event: ExchangeEnded) -> dict[str, object]:
+    usage = event.usage
+    line: dict[str, object] = {
+        "request_id": event.request_id,
+        "reason": event.reason.value,
+        "status": event.status,
+        "endpoint": event.endpoint,
+        "model": event.model,
+        "stream": event.stream,
+        "key": event.key_id,
+        "tenant": event.tenant,
+        "class": event.traffic_class,
+        "ms": round(event.duration * 1000, 2),
+        "overhead_ms": round(event.overhead * 1000, 2),
+        "input": usage.input,
+        "cached": usage.cached,
+        "output": usage.output,
+        "usd": None if event.cost is None else event.cost / 1e6,
+        "bytes_out": event.bytes_out,
+        "attempts": [_attempt(record) for record in event.attempts],
+    }
+    if usage.estimated:
+        line["estimated"] = True
+    if event.skipped:
+        line["skipped"] = dict(event.skipped)
+    if event.note:
+        line["note"] = event.note
+    if event.traceparent:
+        line["traceparent"] = event.traceparent
+    return line
+
+
+def _attempt(record: AttemptRecord) -> dict[str, object]:
+    line: dict[str, object] = {"channel": record.channel, "model": record.model, "ms": round(record.duration * 1000, 2)}
+    if record.first_content is not None:
+        line["first_ms"] = round(record.first_content * 1000, 2)
+    if record.fault is not None:
+        line.update(_fault(record.fault))
+    return line
+
+
+def _fault(fault: Fault) -> Mapping[str, object]:
+    return {
+        "fault": fault.kind.value,
+        "blame": fault.blame.value,
+        "upstream_status": fault.status,
+        "why": fault.message,
+    }

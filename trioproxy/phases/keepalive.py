@@ -1,0 +1,42 @@
+"""A stream that was begun before it was decided, for clients behind proxies that cut a silent connection.
+
+A class asks for it with `keepalive_after`. The price is the status: a 200 has gone out, so a chain that fails afterwards can
+only say so inside the stream. Until then comments keep the connection warm; every SDK's decoder passes over them. They are
+sent between frames only, since not one frame has come yet.
+"""
+
+import trio
+from attrs import define, field
+
+from trioproxy.call import Call
+from trioproxy.codec.problem import problem_of
+from trioproxy.phases.walk import Walk
+
+COMMENT = b": keepalive\n\n"
+
+
+@define(eq=False)
+class Keepalive:
+    """The body of such a stream. `receive` behaves as `Relay.receive`."""
+
+    walk: Walk
+    call: Call
+    ended: bool = field(init=False, default=False)
+    _begun: bool = field(init=False, default=False)
+
+    async def receive(self) -> bytes:
+        if not self._begun:
+            self._begun = True
+            return COMMENT
+        with trio.move_on_after(self.call.policy.keepalive_after):
+            await self.walk.decided.wait()
+        if not self.walk.decided.is_set():
+            return COMMENT
+        attempt = self.walk.committed
+        if attempt is not None and attempt.relay is not None:
+            data = await attempt.relay.receive()
+            self.ended = attempt.relay.ended
+            return data
+        self.ended = True
+        assert self.walk.error is not None
+        return self.call.endpoint.dialect.error_frame(problem_of(self.walk.error))

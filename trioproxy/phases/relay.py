@@ -1,0 +1,114 @@
+"""After commit: what the upstream sends goes downstream as it came, until it ends well or has to be told that it did not.
+
+The held frames come first. From then on the reader passes whole frames only, so that an error frame of ours never lands
+inside one of theirs. There is no failover any more and nothing is invented: a stream that is cut, stalls or runs out of
+time ends with one truthful error frame and no terminator.
+"""
+
+import contextlib
+from collections.abc import Callable
+
+import trio
+from attrs import define, field
+
+from trioproxy.codec.frame import StreamReader
+from trioproxy.codec.sse import EventTooLong
+from trioproxy.errors import AttemptError, Blame, Fault, FaultKind
+from trioproxy.http.client import Exchange
+from trioproxy.policy.deadlines import Deadlines
+
+# After the terminator the upstream's last chunk is usually in the same packet or right behind it. Waiting a moment for it
+# saves the next call a connection; waiting longer would keep the slot of a provider that never closes.
+LINGER = 0.1
+
+STALLED = Fault(FaultKind.IDLE_TIMEOUT, Blame.PROVIDER, "the upstream stopped in the middle of its answer", counts=True)
+CUT = Fault(FaultKind.CUT, Blame.PROVIDER, "the upstream's answer ended early", counts=True)
+TOO_LONG = Fault(
+    FaultKind.TOO_LONG, Blame.PROVIDER, "one frame of the upstream's answer is over the limit", counts=True
+)
+OUT_OF_TIME = Fault(FaultKind.DEADLINE, Blame.CLIENT, "the deadline passed in the middle of the answer")
+
+
+@define(eq=False)
+class Relay:
+    """The body of a committed stream.
+
+    `ended` says that nothing more will come, `fault` why it did not end well. Any byte from the upstream proves that it
+    is alive and renews the idle deadline.
+    """
+
+    exchange: Exchange
+    reader: StreamReader
+    deadlines: Deadlines
+    idle: float
+    error_frame: Callable[[Fault], bytes]
+    _held: bytes
+    complete: bool = False  # what is held is the whole answer, terminator included
+    ended: bool = field(init=False, default=False)
+    fault: Fault | None = field(init=False, default=None)
+
+    async def receive(self) -> bytes:
+        """The next bytes for downstream, b"" once ended. Cancelled, it loses nothing."""
+        out, self._held = self._held, b""
+        if out:
+            if self.complete:
+                self.ended = True
+                return out
+            return out + self._look()
+        while not self.ended:
+            out = await self._step()
+            if out:
+                return out
+        return b""
+
+    async def linger(self) -> None:
+        """Give an upstream that has said its last a moment to end the message too."""
+        if self.fault is None and self.ended and not self.exchange.whole():
+            with trio.move_on_after(LINGER), contextlib.suppress(AttemptError):
+                while await self.exchange.receive():
+                    pass
+
+    async def _step(self) -> bytes:
+        stalled = trio.current_time() + self.idle
+        total = self.deadlines.total
+        data = b""
+        try:
+            with trio.CancelScope(deadline=min(stalled, total)) as scope:
+                data = await self.exchange.receive()
+        except AttemptError:
+            return self._close()
+        if scope.cancelled_caught:
+            return self._fail(OUT_OF_TIME if total <= stalled else STALLED)
+        if not data:
+            return self._close()
+        try:
+            out = self.reader.follow(data)
+        except EventTooLong:
+            return self._fail(TOO_LONG)
+        return out + self._look()
+
+    def _look(self) -> bytes:
+        """What the reader has seen: an end, an error frame, or nothing yet. Returns what is owed for it."""
+        if self.reader.fault is not None:
+            self.fault = self.reader.fault
+            self.ended = True
+        elif self.reader.ended:
+            if not self.reader.finished:  # a terminator without a finish is no proof of success
+                return self._fail(CUT)
+            self.ended = True
+        return b""
+
+    def _close(self) -> bytes:
+        """The upstream has sent its last byte."""
+        out = b"".join(frame.raw for frame in self.reader.close() if not frame.usage_only) + self._look()
+        if self.ended:
+            return out
+        if self.reader.finished:
+            self.ended = True
+            return out + self.reader.terminator()
+        return out + self._fail(CUT)
+
+    def _fail(self, fault: Fault) -> bytes:
+        self.fault = fault
+        self.ended = True
+        return self.error_frame(fault)

@@ -1,0 +1,158 @@
+"""The account of one exchange: ended exactly once, by whatever way the exchange ends (SPEC 6.4).
+
+A settlement is a block around the whole exchange; leaving it releases what the walk holds and emits the one record. All of it
+is synchronous, so nothing can cancel it. Failed attempts cost the tenant nothing; a cut or cancelled answer is settled at
+what was received, estimated and flagged where the provider did not say.
+"""
+
+from types import TracebackType
+from typing import Self
+
+import trio
+from attrs import define, field
+
+from trioproxy.answer import Answer
+from trioproxy.call import Call, Caller, Request
+from trioproxy.errors import Blame, ChainExhausted, Fault, FaultKind, Refusal, RefusalKind
+from trioproxy.journal import EndReason, ExchangeEnded, Journal, Usage
+from trioproxy.phases.answering import overhead
+from trioproxy.phases.walk import Walk
+
+# Used only where the provider told nothing: about 4 bytes are a token of English, and of what a stream brings a frame is a
+# token more often than not.
+BYTES_PER_TOKEN = 4
+BYTES_PER_FRAME = 200
+
+AUTH = {
+    RefusalKind.INVALID_KEY,
+    RefusalKind.KEY_EXPIRED,
+    RefusalKind.FORBIDDEN_CLASS,
+    RefusalKind.FORBIDDEN_ENDPOINT,
+}
+
+EVIDENCE = {EndReason.ANSWERED, EndReason.CUT_AFTER_COMMIT}
+
+
+def refused(
+    journal: Journal, request: Request, refusal: Refusal, *, request_id: str, caller: Caller, answer: Answer
+) -> None:
+    """The record of a request that was refused before any channel was asked."""
+    duration = trio.current_time() - request.started
+    journal.emit(
+        ExchangeEnded(
+            request_id,
+            EndReason.REFUSED_AUTH if refusal.kind in AUTH else EndReason.REFUSED_REQUEST,
+            answer.status,
+            request.path,
+            key_id=caller.key_id,
+            tenant=caller.tenant,
+            started=request.started,
+            duration=duration,
+            overhead=duration,
+            note=refusal.kind.value,
+        )
+    )
+
+
+@define(eq=False)
+class Settlement:
+    """The account of one call that went to its channels."""
+
+    call: Call
+    walk: Walk
+    journal: Journal
+    answer: Answer | None = field(init=False, default=None)
+    overhead: float = field(init=False, default=0.0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def begin(self, answer: Answer) -> None:
+        """The answer's first byte may go downstream now."""
+        self.answer = answer
+        self.overhead = overhead(self.call, self.walk)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        reason = self._reason(exc)
+        self.walk.release(evidence=reason in EVIDENCE)
+        now = trio.current_time()
+        call, usage = self.call, self._usage()
+        self.journal.emit(
+            ExchangeEnded(
+                call.request_id,
+                reason,
+                self.answer.status if self.answer is not None else 0,
+                call.endpoint.path,
+                call.facts.model,
+                call.facts.stream,
+                call.caller.key_id,
+                call.caller.tenant,
+                call.traffic_class,
+                self.walk.records,
+                self.walk.chain.skipped + tuple(self.walk.skipped),
+                usage,
+                self._cost(usage),
+                call.started,
+                now - call.started,
+                self.overhead,
+                self.answer.sent if self.answer is not None else 0,
+                traceparent=call.traceparent,
+            )
+        )
+
+    def _reason(self, exc: BaseException | None) -> EndReason:
+        cancelled = _cancelled(exc)
+        if cancelled is not None:
+            return EndReason.DRAINED if cancelled.reason == "drain" else EndReason.CLIENT_LEFT
+        if exc is not None:
+            return EndReason.BUG
+        if self.walk.error is not None:
+            return _exhausted(self.walk.error)
+        attempt = self.walk.committed
+        if attempt is None or self.answer is None:
+            return EndReason.CLIENT_LEFT
+        if attempt.relay is not None and attempt.relay.fault is not None:
+            late = attempt.relay.fault.kind is FaultKind.DEADLINE
+            return EndReason.DEADLINE if late else EndReason.CUT_AFTER_COMMIT
+        return EndReason.CLIENT_LEFT if self.answer.lost or not self.answer.ended else EndReason.ANSWERED
+
+    def _usage(self) -> Usage:
+        attempt = self.walk.committed
+        if attempt is None:
+            return Usage()
+        told = attempt.usage
+        if told is not None:
+            return told
+        size = attempt.reader.output_bytes if attempt.reader is not None else len(attempt.body)
+        return Usage(
+            input=-(-len(self.call.body) // BYTES_PER_TOKEN),
+            output=max(1, size // (BYTES_PER_TOKEN if attempt.reader is None else BYTES_PER_FRAME)),
+            estimated=True,
+        )
+
+    def _cost(self, usage: Usage) -> int | None:
+        attempt = self.walk.committed
+        if attempt is None:
+            return 0
+        return attempt.channel.tariff.cost(usage) if attempt.channel.tariff is not None else None
+
+
+def _exhausted(error: ChainExhausted) -> EndReason:
+    if error.deadline:
+        return EndReason.DEADLINE
+    last: Fault | None = error.faults[-1] if error.faults else None
+    if last is not None and last.blame is Blame.CLIENT and last.kind is not FaultKind.DEADLINE:
+        return EndReason.REJECTED_UPSTREAM
+    return EndReason.CHAIN_EXHAUSTED
+
+
+def _cancelled(exc: BaseException | None) -> trio.Cancelled | None:
+    """The cancellation that ended a block, alone or as a nursery passes it on; None if there was anything else."""
+    while isinstance(exc, BaseExceptionGroup):
+        others = exc.split(trio.Cancelled)[1]
+        exc = others if others is not None else exc.exceptions[0]
+        if others is not None:
+            return None
+    return exc if isinstance(exc, trio.Cancelled) else None

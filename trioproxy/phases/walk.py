@@ -1,0 +1,87 @@
+"""Down the chain: one attempt after the other, each a child task of the request's nursery, until one commits.
+
+Only failures that are worth another channel move on. The walk holds at most one attempt at a time, so releasing the walk
+releases everything that the request holds upstream.
+"""
+
+from collections.abc import Callable
+
+import trio
+from attrs import define, field
+
+from trioproxy.call import Call
+from trioproxy.errors import ChainExhausted, Fault, FaultKind
+from trioproxy.journal import AttemptRecord
+from trioproxy.phases.attempt import Attempt
+from trioproxy.policy.chain import Candidate, Chain
+from trioproxy.supervisor import ChannelState, Family
+
+
+@define(eq=False)
+class Walk:
+    """The attempts of one call. After `go` either `committed` or `error` is set."""
+
+    call: Call
+    chain: Chain
+    channels: Family[dict[str, ChannelState]]
+    wall: Callable[[], float]
+    exhausted: Callable[..., ChainExhausted]
+    rewrite_model: str | None = None
+    committed: Attempt | None = field(init=False, default=None)
+    error: ChainExhausted | None = field(init=False, default=None)
+    decided: trio.Event = field(init=False, factory=trio.Event)
+    upstream_time: float = field(init=False, default=0.0)  # seconds that channels had the call, attempts together
+    skipped: list[tuple[str, str]] = field(init=False, factory=list)
+    _records: list[AttemptRecord] = field(init=False, factory=list)
+    _faults: list[Fault] = field(init=False, factory=list)
+    _current: Attempt | None = field(init=False, default=None)
+
+    async def go(self, nursery: trio.Nursery) -> None:
+        """Try the chain's channels in order. Cancelled, it leaves what it holds to `release`."""
+        out_of_time = False
+        for step in self.chain.steps:
+            now = trio.current_time()
+            out_of_time = now + self.call.policy.min_attempt > self.call.deadlines.start
+            if out_of_time or not await self._attempt(nursery, step):
+                break
+        if self.committed is None:
+            now = trio.current_time()
+            late = out_of_time or bool(self._faults and self._faults[-1].kind is FaultKind.DEADLINE)
+            self.error = self.exhausted(self.chain, self._faults, now, deadline=late)
+        self.decided.set()
+
+    async def _attempt(self, nursery: trio.Nursery, step: Candidate) -> bool:
+        """Make one attempt; whether the next channel is to be asked."""
+        channel = self.channels.state[step.channel]
+        attempt = self._current = Attempt(self.call, channel, step.model, self.channels, self.wall, self.rewrite_model)
+        nursery.start_soon(attempt.run)
+        await attempt.decided.wait()
+        self.upstream_time += attempt.answered - attempt.asked
+        if attempt.committed:
+            self.committed = attempt
+            return False
+        self._let_go(attempt)
+        if attempt.fault is None:
+            self.skipped.append((step.channel, "objected when it was its turn"))
+            return True
+        self._faults.append(attempt.fault)
+        return attempt.fault.retry
+
+    def _let_go(self, attempt: Attempt) -> None:
+        self._current = None
+        attempt.release()
+        if not attempt.skipped:
+            self._records.append(attempt.record(attempt.answered))
+
+    def release(self, *, evidence: bool) -> None:
+        """Give back whatever is held. `evidence` False: the present attempt teaches its channel nothing."""
+        attempt, self._current = self._current, None
+        if attempt is None:
+            return
+        attempt.release(evidence=evidence)
+        if not attempt.skipped:
+            self._records.append(attempt.record(trio.current_time()))
+
+    @property
+    def records(self) -> tuple[AttemptRecord, ...]:
+        return tuple(self._records)

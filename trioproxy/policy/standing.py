@@ -1,0 +1,79 @@
+"""A channel's standing with its provider: in order, cooling down, or parked.
+
+A cooldown is what a provider asks for (429 and its kin): short, obeyed up to a cap, and no evidence for the breaker. A park
+is for what waiting a moment does not heal, our key or our money there: long, doubling with every failed trial, alarmed.
+
+When either has run out, one attempt tries the channel and the others go on skipping it until that one's result is known:
+a provider that is still refusing is asked once per cooldown, not once per call.
+"""
+
+from attrs import define, field
+
+# Without a hint: 1 s, doubling to 60 s.
+FIRST_COOLDOWN = 1.0
+LAST_COOLDOWN = 60.0
+LAST_PARK = 86_400.0
+
+
+@define(eq=False)
+class Standing:
+    """Times are seconds on the caller's monotonic clock. Never blocks."""
+
+    until: float = field(init=False, default=0.0)
+    parked: bool = field(init=False, default=False)
+    why: str = field(init=False, default="")
+    _strikes: int = field(init=False, default=0)
+    _in_trial: bool = field(init=False, default=False)
+
+    def objection(self, now: float) -> str | None:
+        """Why the channel is to be skipped now, or None."""
+        if not self._strikes:
+            return None
+        if now < self.until:
+            state = "parked" if self.parked else "cooling down"
+            return f"{state} for another {self.until - now:.0f} s: {self.why}"
+        return "on trial: another call is asking whether it is back" if self._in_trial else None
+
+    def enter(self, now: float) -> bool:
+        """Whether an attempt may begin. The first one after a cooldown or park is its trial."""
+        if not self._strikes:
+            return True
+        if now < self.until or self._in_trial:
+            return False
+        self._in_trial = True
+        return True
+
+    def cool(self, now: float, hint: float | None, why: str) -> float:
+        """Leave the channel alone for as long as the provider says, or for our own backoff. Returns the seconds."""
+        backoff = min(LAST_COOLDOWN, FIRST_COOLDOWN * 2.0 ** min(self._strikes, 6))
+        seconds = backoff if hint is None else hint
+        self._strike(now, seconds, why, parked=False)
+        return seconds
+
+    def park(self, now: float, seconds: float, why: str) -> float:
+        """Take the channel out; every further park without a success between doubles. Returns the seconds."""
+        if self.parked and now < self.until:  # a call that was on its way when another one's fault parked it
+            return self.until - now
+        doubled = min(LAST_PARK, seconds * 2.0 ** min(self._strikes, 16)) if self.parked else seconds
+        self._strike(now, doubled, why, parked=True)
+        return doubled
+
+    def restore(self) -> None:
+        """The channel answered: in order again."""
+        self._strikes = 0
+        self._in_trial = False
+        self.parked = False
+        self.why = ""
+
+    def abandon(self) -> None:
+        """A trial ended without evidence; the next attempt may try."""
+        self._in_trial = False
+
+    def _strike(self, now: float, seconds: float, why: str, *, parked: bool) -> None:
+        if not parked and self.parked and now < self.until:
+            return  # a throttle does not shorten a park
+        self.until = max(self.until, now + seconds) if parked == self.parked else now + seconds
+        self.parked = parked
+        self.why = why
+        self._strikes += 1
+        self._in_trial = False

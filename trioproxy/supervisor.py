@@ -1,0 +1,285 @@
+"""The live state of one process: what is shared between exchanges, in families behind locks.
+
+Today there is one family, `channels`: each channel's breaker, standing, slots and pool. The objects inside are synchronous
+and decide alone, so a section under the lock takes it without waiting (about 1 µs); only a holder that must await (a
+snapshot, a change of configuration) makes others wait. No lock is ever held across an upstream call.
+
+What must not be cancelled (a result, a returned slot) is `post`ed: done at once, or by the present holder when it leaves.
+"""
+
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Generic, ParamSpec, TypeVar
+
+import trio
+from attrs import define, evolve, field, frozen
+
+from trioproxy.codec.frame import Dialect, Shape
+from trioproxy.codec.scrub import scrub
+from trioproxy.errors import AttemptError, Blame, Fault, FaultKind
+from trioproxy.http.client import Upstream
+from trioproxy.journal import BreakerMoved, ChannelCooled, ChannelParked, Journal
+from trioproxy.policy.breaker import Breaker, Permit, State
+from trioproxy.policy.pricing import Tariff
+from trioproxy.policy.slots import Slots, Ticket
+from trioproxy.policy.standing import Standing
+
+T = TypeVar("T")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@define(eq=False)
+class Family(Generic[T]):
+    """One family of live state and its lock."""
+
+    state: T
+    _lock: trio.Lock = field(init=False, factory=trio.Lock)
+    _posted: deque[Callable[[], None]] = field(init=False, factory=deque)
+
+    async def decide(self, decision: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run a synchronous decision with the family locked. Cancelled only before it began."""
+        try:
+            self._lock.acquire_nowait()
+        except trio.WouldBlock:
+            await self._lock.acquire()
+        try:
+            return decision(*args, **kwargs)
+        finally:
+            self._release()
+
+    def post(self, change: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Make a change that nothing may cancel: now, or when the present holder leaves."""
+        if self._lock.locked():
+            self._posted.append(partial(change, *args, **kwargs))
+        else:
+            change(*args, **kwargs)
+
+    @asynccontextmanager
+    async def held(self) -> AsyncGenerator[T]:
+        """The family, locked, for a section that must await. Never across an upstream call."""
+        await self._lock.acquire()
+        try:
+            yield self.state
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        while self._posted:
+            self._posted.popleft()()
+        self._lock.release()
+
+
+@define(eq=False)
+class Pass:
+    """Leave to make one attempt at a channel: the breaker's permit, and whether it is a standing's trial."""
+
+    permit: Permit
+    model: str
+
+
+@frozen
+class ChannelStatistics:
+    """A reading of one channel. Times are seconds from now, 0 where they do not apply."""
+
+    breaker: str
+    failures: int
+    open_for: float
+    objection: str | None
+    in_flight: int
+    waiting: int
+    idle_connections: int
+
+
+@define(eq=False)
+class ChannelState:
+    """One channel as it is now. Methods take `now`, seconds on Trio's clock, and never block but for `slot`."""
+
+    name: str
+    upstream: Upstream
+    dialect: Dialect
+    shape: Shape
+    breaker: Breaker
+    slots: Slots
+    slot_timeout: float
+    max_answer: int
+    journal: Journal
+    request_lines: bytes  # the constant part of every request's head, credential included
+    secrets: tuple[str, ...] = field(default=(), repr=False)  # what must never appear in anything shown
+    tariff: Tariff | None = None
+    disabled: str | None = None  # why this channel can never be asked as configured
+    standing: Standing = field(init=False, factory=Standing)
+    models: dict[str, Standing] = field(init=False, factory=dict)
+    _waiters: dict[Ticket, trio.Event] = field(init=False, factory=dict)
+
+    def objection(self, model: str, now: float) -> str | None:
+        """Why this channel is skipped for this provider model now, or None. Changes nothing."""
+        if self.disabled is not None:
+            return self.disabled
+        objection = self.standing.objection(now)
+        if objection is None and model in self.models:
+            objection = self.models[model].objection(now)
+        if objection is None and not self.breaker.admits(now):
+            wait = max(0.0, self.breaker.until - now)
+            return f"breaker open for another {wait:.0f} s" if wait else "breaker half-open: its probes are out"
+        return objection
+
+    def back_in(self, model: str, now: float) -> float | None:
+        """Seconds until the channel may be asked again, where that is known."""
+        if self.disabled is not None:
+            return None
+        waits = [self.standing.until - now]
+        if model in self.models:
+            waits.append(self.models[model].until - now)
+        if self.breaker.state is State.OPEN:
+            waits.append(self.breaker.until - now)
+        return max(0.0, *waits)
+
+    def request(self, suffix: str, forwarded: bytes, body: bytes) -> bytes:
+        """One request, head and body, as it goes to the provider. `suffix` follows the base URL's path."""
+        origin = self.upstream.origin
+        target = f"{origin.path}{suffix}?{origin.query}" if origin.query else origin.path + suffix
+        return b"POST %b HTTP/1.1\r\n%b%bcontent-length: %d\r\n\r\n%b" % (
+            target.encode(),
+            self.request_lines,
+            forwarded,
+            len(body),
+            body,
+        )
+
+    def shown(self, fault: Fault) -> Fault:
+        """The fault as it may be shown: without our credential, or the address it goes to."""
+        if not (fault.message or fault.body):
+            return fault
+        return evolve(fault, message=scrub(fault.message, self.secrets), body=scrub(fault.body, self.secrets))
+
+    def try_enter(self, model: str, now: float) -> Pass | None:
+        """Leave for one attempt, or None. Hand it back exactly once, to `settle` or `abandon`."""
+        if self.disabled is not None or self.objection(model, now) is not None:
+            return None
+        was = self.breaker.state
+        permit = self.breaker.try_enter(now)
+        if permit is None:
+            return None
+        self._told(was, now)
+        self.standing.enter(now)
+        if model in self.models:
+            self.models[model].enter(now)
+        return Pass(permit, model)
+
+    def commit(self, leave: Pass, now: float) -> None:
+        """The attempt has content: the channel is alive. A probe has proved it and closes; others tell at their end."""
+        self.standing.restore()
+        self.models.pop(leave.model, None)
+        if leave.permit.probe:
+            was = self.breaker.state
+            self.breaker.success(leave.permit, now)
+            self._told(was, now)
+
+    def settle(self, leave: Pass, fault: Fault | None, now: float) -> None:
+        """What the attempt taught about the channel; `fault` None means that it answered."""
+        was = self.breaker.state
+        if leave.permit.spent:  # a probe that committed; what came after it counts by itself
+            if fault is not None and fault.counts:
+                self.breaker.strike(now)
+        elif fault is None:
+            self.breaker.success(leave.permit, now)
+        elif fault.counts:
+            self.breaker.failure(leave.permit, now)
+        else:
+            self.breaker.abandon(leave.permit, now)
+        self._told(was, now)
+        self._settle_standing(leave, fault, now)
+
+    def abandon(self, leave: Pass, now: float) -> None:
+        """The attempt ended without evidence: the caller left, or a deadline that was not the channel's."""
+        if not leave.permit.spent:
+            self.breaker.abandon(leave.permit, now)
+        self._abandon_trial(leave)
+
+    def _settle_standing(self, leave: Pass, fault: Fault | None, now: float) -> None:
+        if fault is None or fault.blame is Blame.CLIENT:  # it is alive, and took our key
+            self.standing.restore()
+            self.models.pop(leave.model, None)
+        elif fault.kind is FaultKind.MODEL_NOT_FOUND and fault.park is not None:
+            self.models.setdefault(leave.model, Standing()).park(now, fault.park, fault.message)
+            self.standing.abandon()
+        elif fault.park is not None:
+            seconds = self.standing.park(now, fault.park, fault.message)
+            self.journal.emit(ChannelParked(self.name, fault.kind.value, fault.message, seconds, now))
+        elif fault.blame is Blame.RATE or fault.cooldown is not None:
+            seconds = self.standing.cool(now, fault.cooldown, fault.message)
+            self.journal.emit(ChannelCooled(self.name, fault.kind.value, seconds, now))
+        else:
+            self._abandon_trial(leave)
+
+    def _abandon_trial(self, leave: Pass) -> None:
+        self.standing.abandon()
+        if leave.model in self.models:
+            self.models[leave.model].abandon()
+
+    def _told(self, was: State, now: float) -> None:
+        state = self.breaker.state
+        if state is not was:
+            until = self.breaker.until if state is State.OPEN else None
+            self.journal.emit(BreakerMoved(self.name, was.value, state.value, now, until))
+
+    async def slot(self, ticket: Ticket) -> None:
+        """Wait, at most `slot_timeout` seconds, until `ticket` holds a slot. Raises `AttemptError`, blaming nobody.
+
+        Whatever happens, `leave` must follow; it is the caller's `finally`.
+        """
+        self._wake(self.slots.offer(ticket))
+        if ticket.granted:
+            return
+        granted = self._waiters[ticket] = trio.Event()
+        with trio.move_on_after(self.slot_timeout):
+            await granted.wait()
+        if not ticket.granted:
+            message = f"{self.slots.limit} attempts are under way at this channel and none ended in time"
+            raise AttemptError(Fault(FaultKind.SATURATED, Blame.RATE, message, retry=True))
+
+    def leave(self, ticket: Ticket) -> None:
+        """Give the slot, or the place in the queue, back."""
+        self._waiters.pop(ticket, None)
+        self._wake(self.slots.withdraw(ticket))
+
+    def _wake(self, granted: list[Ticket]) -> None:
+        for ticket in granted:
+            waiter = self._waiters.get(ticket)
+            if waiter is not None:
+                waiter.set()
+
+    def statistics(self, now: float) -> ChannelStatistics:
+        return ChannelStatistics(
+            breaker=self.breaker.state.value,
+            failures=self.breaker.count(now),
+            open_for=max(0.0, self.breaker.until - now) if self.breaker.state is State.OPEN else 0.0,
+            objection=self.disabled or self.standing.objection(now),
+            in_flight=self.slots.held,
+            waiting=self.slots.waiting,
+            idle_connections=len(self.upstream.pool),
+        )
+
+
+@define(eq=False)
+class Supervisor:
+    """All live state of one process."""
+
+    channels: Family[dict[str, ChannelState]]
+
+    def statistics(self, now: float) -> dict[str, ChannelStatistics]:
+        return {name: state.statistics(now) for name, state in self.channels.state.items()}
+
+    async def sweep(self, every: float = 15.0) -> None:
+        """Close idle connections that have been closed or forgotten by their provider, until cancelled."""
+        while True:
+            await trio.sleep(every)
+            for state in self.channels.state.values():
+                state.upstream.pool.sweep(trio.current_time())
+
+    def close(self) -> None:
+        for state in self.channels.state.values():
+            state.upstream.pool.close()
