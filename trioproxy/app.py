@@ -9,7 +9,7 @@ import signal
 import ssl
 import sys
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
@@ -41,14 +41,19 @@ ENDPOINTS = {endpoint.path: endpoint for endpoint in (CHAT_COMPLETIONS,)}
 
 @asynccontextmanager
 async def open_gateway(
-    config: Config, *, credentials: Mapping[str, str] | None = None, dial: Dial = dial, journal: Journal | None = None
+    config: Config,
+    *,
+    credentials: Mapping[str, str] | None = None,
+    dial: Dial = dial,
+    journal: Journal | None = None,
+    wall: Callable[[], float] = time.time,
 ) -> AsyncGenerator[Gateway]:
     """A gateway without a door, for the length of the block.
 
     `credentials` is the provider key of each channel by name, as `config.secrets.resolve_all` gives it; a channel without one
     that needs one is skipped. `dial` opens connections; tests and simulations bring their own.
     """
-    gateway = build(config, credentials or {}, dial=dial, journal=journal or Journal())
+    gateway = build(config, credentials or {}, dial=dial, journal=journal or Journal(), wall=wall)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(gateway.supervisor.sweep)
         try:
@@ -102,7 +107,9 @@ async def _signals(door: DataDoor, log: Log) -> None:
                 door.stop()
 
 
-def build(config: Config, credentials: Mapping[str, str], *, dial: Dial, journal: Journal) -> Gateway:
+def build(
+    config: Config, credentials: Mapping[str, str], *, dial: Dial, journal: Journal, wall: Callable[[], float]
+) -> Gateway:
     """The objects of one configuration. Opens nothing."""
     states = {
         channel.name: _channel(channel, config.breaker, credentials.get(channel.name), dial=dial, journal=journal)
@@ -117,7 +124,7 @@ def build(config: Config, credentials: Mapping[str, str], *, dial: Dial, journal
         classifier,
         Router.of(config.models, config.channels, channels),
         journal,
-        time.time,
+        wall,
     )
     return Gateway(line, Supervisor(channels), ENDPOINTS, CHAT)
 

@@ -51,23 +51,25 @@ class MemoryWire:
     _on_hangup: Callable[[], None] | None = field(init=False, default=None)
     _peer: "MemoryWire | None" = field(init=False, default=None)
 
+    def send_now(self, data: bytes) -> int:
+        """As `Wire.send_now`: what there is room for."""
+        self._check_open()
+        if self._outbound.broken:
+            raise WireBroken("connection reset by peer")
+        if self._outbound.fin:
+            raise WireBroken("broken pipe")
+        taken = min(len(data), max(0, self._outbound.capacity - len(self._outbound.buffer)))
+        if taken:
+            self._outbound.buffer += data[:taken]
+            self._outbound.moved()
+        return taken
+
     async def send(self, data: bytes) -> None:
         """As `Wire.send`: without a checkpoint while there is room, as the socket's own."""
-        rest = memoryview(bytes(data))
-        while True:
-            self._check_open()
-            if self._outbound.broken:
-                raise WireBroken("connection reset by peer")
-            if self._outbound.fin:
-                raise WireBroken("broken pipe")
-            room = self._outbound.capacity - len(self._outbound.buffer)
-            if rest and room > 0:
-                self._outbound.buffer += rest[:room]
-                rest = rest[room:]
-                self._outbound.moved()
-            if not rest:
-                return
+        taken = self.send_now(data)
+        while taken < len(data):
             await self._outbound.wait_moved()
+            taken += self.send_now(data[taken:])
 
     async def receive(self) -> bytes:
         """As `Wire.receive`: always one checkpoint, and that before any byte is taken."""

@@ -89,7 +89,9 @@ def test_a_chain_may_be_empty_and_says_why() -> None:
 @given(st.lists(st.sampled_from("abcdef"), max_size=8), st.sets(st.sampled_from("abcdef")), st.integers(1, 4))
 def test_every_candidate_ends_in_exactly_one_place_in_order(listed: list[str], out: set[str], limit: int) -> None:
     chain = build(
-        order_links([Link(name) for name in listed], {}, "listed"), lambda one: "out" if one.channel in out else None, limit
+        order_links([Link(name) for name in listed], {}, "listed"),
+        lambda one: "out" if one.channel in out else None,
+        limit,
     )
     placed = names(chain.steps) + [name for name, _ in chain.skipped] + names(chain.beyond)
     assert sorted(placed) == sorted(listed)

@@ -132,10 +132,10 @@ def introduce(address: str, ports: Mapping[str, int]) -> None:
 
     console = Console(highlight=False, soft_wrap=True)
     table = Table(box=None, header_style="dim", padding=(0, 2))
-    for heading in ("channel", "USD per M tokens", "character", "address"):
+    for heading in ("channel", "USD/M in, out", "character", "address"):
         table.add_column(heading, no_wrap=True)
     for member in CAST:
-        price = f"{member.input:.2f} in, {member.output:.2f} out"
+        price = f"{member.input:.2f}, {member.output:.2f}"
         table.add_row(f"[bold]{member.name}", price, member.character, f"127.0.0.1:{ports[member.name]}")
     console.print(f"\n[bold green]trioproxy[/] on [bold]http://{address}[/], model [bold]{MODEL}[/], cheapest first:\n")
     console.print(table)
@@ -150,9 +150,7 @@ def commands(address: str, ports: Mapping[str, int]) -> dict[str, list[str]]:
     """Ready to paste, by what they are for."""
     chat = f"http://{address}/v1/chat/completions -H 'content-type: application/json' -d"
     asked = f'"model":"{MODEL}","messages":[{{"role":"user","content":"Hello"}}]'
-    orders = [
-        f"curl -X POST 'http://127.0.0.1:{port}/break?mode=503&for=30'   # {name}" for name, port in ports.items()
-    ]
+    orders = [f"{name:10}curl -X POST 'http://127.0.0.1:{port}/break?mode=503&for=30'" for name, port in ports.items()]
     return {
         "Ask": [
             f"curl {chat} '{{{asked}}}'",

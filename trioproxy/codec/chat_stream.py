@@ -41,13 +41,12 @@ class ChatStream:
 
     _framer: sse.Framer = field(init=False)
     _template: Template | None = field(init=False, default=None)
+    _heads: tuple[bytes, bytes] | None = field(init=False, default=None)  # the template's, and the one to send instead
     _lessons: int = field(init=False, default=_LESSONS)
     _done: set[int] = field(init=False, factory=set)
 
     def __attrs_post_init__(self) -> None:
         self._framer = sse.Framer(self.limit)
-        if self.rewrite_model is not None:
-            self._lessons = 0  # every frame is changed, so none may be passed on by its looks
 
     def feed(self, data: bytes) -> list[Frame]:
         """Every frame that is whole now, judged; none after the terminator or an error."""
@@ -70,9 +69,10 @@ class ChatStream:
         while at < len(whole) and not self._over:
             known = self._template.run(whole, at) if self._template else at
             if known > at:
-                self.output_bytes += known - at
-                self.content = True
-                self._lessons = _LESSONS
+                self._recognised(known - at)
+                if self._heads is not None:
+                    passed += (whole[kept:at], whole[at:known].replace(*self._heads))
+                    kept = known
                 at = known
                 continue
             end = self._framer.end_of(whole, at)
@@ -112,10 +112,24 @@ class ChatStream:
         event = sse.parse(raw)
         verdict = judge(event)
         frame = self._note(event, verdict)
-        if verdict.kind is Kind.CONTENT and verdict.usage is None and self._lessons and frame.raw is raw:
-            self._lessons -= 1
-            self._template = Template.from_frame(raw) or self._template
+        if verdict.kind is Kind.CONTENT and verdict.usage is None and verdict.strict is None and self._lessons:
+            self._learn(raw, frame.raw)
         return frame
+
+    def _learn(self, raw: bytes, dressed: bytes) -> None:
+        """Recognise what is like `raw` from now on; what it is dressed as may differ in its head only."""
+        self._lessons -= 1
+        template = Template.from_frame(raw)
+        model = Template.from_frame(dressed)
+        if template is None or model is None or model.after_head() != template.after_head():
+            return
+        self._template = template
+        self._heads = None if dressed is raw else (template.head, model.head)
+
+    def _recognised(self, size: int) -> None:
+        self.output_bytes += size
+        self.content = True
+        self._lessons = _LESSONS
 
     def _note(self, event: sse.Event, verdict: Verdict) -> Frame:
         if verdict.usage is not None:

@@ -2,7 +2,7 @@
 
 The frames of one stream are alike but for a few strings: the token, and OpenAI's random padding. A `Template` is a frame
 that was judged exactly, cut at those strings. Bytes that repeat it, with other non-empty text in the same places, mean the
-same: the text has no quote in it, so it is still one JSON string, and no field that decides anything is in there. Whatever
+same: every quote in the text is escaped, so it is still one JSON string, and no field that decides anything is in there. Whatever
 differs otherwise is not recognised and is judged exactly. No assumption about spacing or order of keys is needed.
 
 Two searches per frame, 0.15 µs; decoding the same frame costs 0.6 µs and cutting it out another 0.3.
@@ -18,6 +18,8 @@ from attrs import frozen
 _SLOT = re.compile(
     rb'"(?:content|reasoning_content|reasoning|text|arguments|obfuscation)":\s?"([^"\\]*(?:\\.[^"\\]*)*)"', re.DOTALL
 )
+
+_BACKSLASH = ord("\\")
 
 
 @frozen(eq=False)
@@ -45,21 +47,38 @@ class Template:
         tail = raw[at:]
         return cls(head, (*inner, tail + head), tail)
 
+    def after_head(self) -> tuple[bytes, ...]:
+        """All that is fixed behind the first slot of one frame."""
+        return (*self.seams[:-1], self.tail)
+
     def run(self, data: bytes, at: int) -> int:
         """Where the run of such frames that begins at `at` ends; `at` itself if the first is another kind."""
-        head, seams = self.head, self.seams
+        head, seams, tail = self.head, self.seams, self.tail
         if not data.startswith(head, at):
             return at
         find, follows = data.find, data.startswith
         here = at + len(head)
-        skip = len(head)
         while True:
             for seam in seams:
                 quote = find(b'"', here)
                 if quote <= here:
                     return at
                 if not follows(seam, quote):
-                    last = seam is seams[-1] and follows(self.tail, quote)
-                    return quote + len(self.tail) if last else at
+                    closing = tail if seam is seams[-1] else seam
+                    if not follows(closing, quote):
+                        quote = _past_escapes(data, quote, closing)
+                    if quote < 0:
+                        return at
+                    if not follows(seam, quote):
+                        return quote + len(tail)
                 here = quote + len(seam)
-            at = here - skip
+            at = here - len(head)
+
+
+def _past_escapes(data: bytes, quote: int, closing: bytes) -> int:
+    """The quote that `closing` begins with, where those before it are escaped ones inside the text; else -1."""
+    while data[quote - 1] == _BACKSLASH:
+        quote = data.find(b'"', quote + 1)
+        if quote < 0 or data.startswith(closing, quote):
+            return quote
+    return -1

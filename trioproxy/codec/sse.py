@@ -56,7 +56,7 @@ class Framer:
         if b"\r" in data:
             self._carriage = True
         pending = self._pending
-        if not pending and not self._carriage and data.endswith(b"\n\n"):
+        if not pending and data.endswith((b"\n\n", b"\r\n\r\n")):
             return data
         searched = max(0, len(pending) - _OVERLAP)
         pending += data

@@ -133,6 +133,11 @@ class Breaker:
         self._forget(now)
         return len(self._failures)
 
+    @property
+    def leases(self) -> int:
+        """Probes that are out."""
+        return self._leases
+
     def _take_back(self, permit: Permit) -> bool:
         """Whether the permit's result still concerns this epoch."""
         assert not permit.spent, "a permit is handed back exactly once"

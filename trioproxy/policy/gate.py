@@ -18,9 +18,7 @@ from trioproxy.errors import Blame, Fault, FaultKind
 MAX_FRAMES = 64
 MAX_BYTES = 262_144
 
-EMPTY = Fault(
-    FaultKind.EMPTY, Blame.PROVIDER, "the upstream's answer ended without content", retry=True, counts=True
-)
+EMPTY = Fault(FaultKind.EMPTY, Blame.PROVIDER, "the upstream's answer ended without content", retry=True, counts=True)
 UNREADABLE = Fault(
     FaultKind.NOT_AN_ANSWER, Blame.PROVIDER, "the upstream's stream could not be read", retry=True, counts=True
 )

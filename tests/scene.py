@@ -1,0 +1,155 @@
+"""A whole gateway on a network in memory: scripted upstreams behind it, raw clients before it, one clock over all.
+
+    async with scene("a", "b") as s:
+        s.a.script(steps.error(503))
+        s.b.script(steps.chat("hello"))
+        reply = await s.post()
+
+The configuration goes the user's way, through TOML. Channels are named as their upstreams and listed in order of cost;
+the model is `m`. `ended` has every exchange's record, `held()` tells what is not at rest.
+"""
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import trio
+from attrs import define, field
+
+from tests.fakes.client import Client, Reply, Stream
+from tests.fakes.network import MemoryWire, Network, open_network
+from tests.fakes.upstream import FakeUpstream, Headers
+from trioproxy.app import open_gateway
+from trioproxy.config.load import parse_config
+from trioproxy.doors.data import DataDoor
+from trioproxy.gateway import Gateway
+from trioproxy.journal import Event, ExchangeEnded, Journal
+
+CHAT = "/v1/chat/completions"
+PROMPT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
+DOOR = ("gateway.test", 8787)
+
+
+@define(eq=False)
+class Scene:
+    """What a test plays with."""
+
+    network: Network
+    upstreams: dict[str, FakeUpstream]
+    gateway: Gateway
+    door: DataDoor
+    events: list[Event] = field(factory=list)
+    bugs: list[Exception] = field(factory=list)
+    wall: float = 1_764_000_000.0  # Unix seconds when the scene's clock stands at its start
+
+    def __getattr__(self, name: str) -> FakeUpstream:
+        try:
+            return self.upstreams[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    @property
+    def ended(self) -> list[ExchangeEnded]:
+        return [event for event in self.events if isinstance(event, ExchangeEnded)]
+
+    async def wire(self) -> MemoryWire:
+        return await self.network.connect(*DOOR)
+
+    async def client(self) -> Client:
+        return Client(await self.wire())
+
+    async def post(self, body: object = None, headers: Headers = (), **fields: object) -> Reply:
+        """One unary call on a connection of its own; `fields` go into the prompt."""
+        client = await self.client()
+        reply = await client.post(CHAT, {**PROMPT, **fields} if body is None else body, headers)
+        client.close()
+        return reply
+
+    async def get(self, path: str, headers: Headers = ()) -> Reply:
+        client = await self.client()
+        reply = await client.get(path, headers)
+        client.close()
+        return reply
+
+    async def stream(self, body: object = None, headers: Headers = (), **fields: object) -> Stream:
+        """One streamed call, read to its end."""
+        stream = await self.open_stream(body, headers, **fields)
+        await stream.rest()
+        return stream
+
+    async def open_stream(self, body: object = None, headers: Headers = (), **fields: object) -> Stream:
+        client = await self.client()
+        return await client.stream(CHAT, {**PROMPT, "stream": True, **fields} if body is None else body, headers)
+
+    async def ask(self, *, streamed: bool, headers: Headers = (), **fields: object) -> tuple[int, str, dict[str, str]]:
+        """One call in either form: status, the text that was said, the headers."""
+        if streamed:
+            stream = await self.stream(headers=headers, **fields)
+            return stream.status, stream.text(), stream.headers
+        reply = await self.post(headers=headers, **fields)
+        said = reply.json["choices"][0]["message"]["content"] if reply.status == 200 else ""
+        return reply.status, said, reply.headers
+
+    def hits(self) -> str:
+        """Requests per upstream, as "a=1 b=0"."""
+        return " ".join(f"{name}={upstream.hits}" for name, upstream in self.upstreams.items())
+
+    def failures(self, channel: str = "a") -> int:
+        return self.gateway.statistics()[channel].failures
+
+    def breaker(self, channel: str = "a") -> str:
+        return self.gateway.statistics()[channel].breaker
+
+    def held(self) -> dict[str, object]:
+        """What is not at rest, by name; empty when everything has been given back."""
+        held: dict[str, object] = {}
+        for name, state in self.gateway.supervisor.channels.state.items():
+            figures = {"in flight": state.slots.held, "waiting": state.slots.waiting, "probes": state.breaker.leases}
+            held |= {f"{name}: {what}": count for what, count in figures.items() if count}
+        return held
+
+
+@asynccontextmanager
+async def scene(
+    *names: str, toml: str = "", channel: str = "", model: str = "", credentials: dict[str, str] | None = None
+) -> AsyncGenerator[Scene]:
+    """Open a scene. `toml` is appended to the file, `channel` to every channel, `model` to the model."""
+    upstreams = {name: FakeUpstream(name) for name in names or ("a", "b")}
+    config = parse_config(_file(upstreams, toml, channel, model), "scene.toml")
+    journal = Journal()
+    events: list[Event] = []
+    bugs: list[Exception] = []
+    journal.subscribe(events.append)
+    async with open_network() as network:
+        for upstream in upstreams.values():
+            upstream.listen(network)
+        keys = {name: f"sk-secret-{name}" for name in upstreams} if credentials is None else credentials
+        origin = trio.current_time()
+        made: list[Scene] = []
+
+        def wall() -> float:
+            return (made[0].wall if made else 0.0) + trio.current_time() - origin
+
+        async with open_gateway(config, credentials=keys, dial=network.dial, journal=journal, wall=wall) as gateway:
+            door = DataDoor(gateway, config.listen, wall, bugs.append)
+            network.listen(*DOOR, door.serve)
+            made.append(Scene(network, upstreams, gateway, door, events, bugs))
+            yield made[0]
+            assert not bugs, bugs
+            assert journal.broken == 0
+
+
+def _file(upstreams: dict[str, FakeUpstream], toml: str, channel: str, model: str) -> str:
+    channels = "".join(
+        f'[[channels]]\nname = "{name}"\nbase_url = "{upstream.base_url}"\napi_key = {{ env = "KEY_{name.upper()}" }}\n'
+        f"price = {{ input = {cost}.0, cached_input = {cost * 0.1}, output = {cost * 4}.0 }}\n{channel}\n"
+        for cost, (name, upstream) in enumerate(upstreams.items(), 1)
+    )
+    links = ", ".join(f'{{ channel = "{name}", model = "{name}-model" }}' for name in upstreams)
+    return f'{channels}[[models]]\nname = "m"\nchannels = [ {links} ]\n{model}\n{toml}\n'
+
+
+def chunk_payload(frame: bytes) -> Any:
+    """The JSON of one data frame."""
+    return json.loads(frame.removeprefix(b"data:").strip())
