@@ -136,8 +136,14 @@ def compare_command(
     where.mkdir(parents=True, exist_ok=True)
     with Console(stderr=True).status("starting") as status:
         found = compare(chosen, course, where=where, progress=status.update)
-    report.write(found, about, (paths["results"] or RESULTS) / time.strftime("%Y%m%d-%H%M%S"))
-    click.echo(report.markdown(found, about))
+    results = (paths["results"] or RESULTS) / time.strftime("%Y%m%d-%H%M%S")
+    said = report.markdown(found, about)
+    report.write(found, about, results)
+    from bench import page  # drawing takes a second to import and is optional to have
+
+    (results / "comparison.html").write_text(page.page(found, said))
+    click.echo(said)
+    click.echo(f"raw figures and plots: {results}", err=True)
 
 
 @main.command("streams")

@@ -40,6 +40,7 @@ class Window:
     cpu: float
     rss: int
     generator: float  # CPU seconds of the load generator: near `seconds`, it was the bottleneck
+    others: float  # CPU seconds of processes that have no part in this: they blur latency and throughput
     latency: Histogram
     first: Histogram
     gap: Histogram
@@ -83,10 +84,28 @@ class Running:
     target: Target
     endpoint: Endpoint
     pid: int
+    provider: int  # the fake provider's process
     idle: int = 0
     loaded: int = 0
     recovered: int = 0
     started_in: float = 0.0
+
+
+@frozen
+class Mark:
+    """CPU seconds of everybody at one moment."""
+
+    target: Reading
+    generator: float
+    parties: float  # target, provider and generator together
+    machine: float
+
+    @classmethod
+    def now(cls, one: Running) -> "Mark":
+        """Read them."""
+        target, generator = process.read(one.pid), process.own_cpu()
+        provider = 0.0 if one.pid == one.provider else process.read(one.provider).cpu
+        return cls(target, generator, target.cpu + generator + provider, process.machine_cpu())
 
 
 @define(eq=False)
@@ -123,22 +142,24 @@ def started(targets: list[Target], where: Path, found: Comparison) -> Generator[
                 detail = error.stderr if isinstance(error, subprocess.CalledProcessError) else ""
                 found.absent[target.name] = f"{error} {detail[-500:]}".strip()
                 continue
-            found.running.append(Running(target, target.endpoint(plan), pid, started_in=time.perf_counter() - begun))
+            found.running.append(
+                Running(target, target.endpoint(plan), pid, provider, started_in=time.perf_counter() - begun)
+            )
         yield found.running
 
 
 def measure(one: Running, case: Case, number: int) -> Window:
     """One window of one target."""
-    marks: dict[str, tuple[Reading, float]] = {}
+    marks: dict[str, Mark] = {}
 
     def mark(name: str) -> None:
-        marks[name] = (process.read(one.pid), process.own_cpu())
+        marks[name] = Mark.now(one)
 
     limits = Limits(case.seconds, warmup=case.warmup)
     load = Load(one.endpoint, Mix.of((case.shape,), one.endpoint), limits, mark)
     tally = load.run_closed(case.concurrency, spread=case.spread)
-    (opened, own_before), (closed, own_after) = marks["open"], marks["close"]
-    one.loaded = max(one.loaded, closed.rss)
+    opened, closed = marks["open"], marks["close"]
+    one.loaded = max(one.loaded, closed.target.rss)
     group = tally.groups.get(case.shape.name)
     return Window(
         target=one.target.name,
@@ -147,9 +168,10 @@ def measure(one: Running, case: Case, number: int) -> Window:
         seconds=tally.closed - tally.opened,
         complete=tally.complete,
         frames=tally.frames,
-        cpu=closed.cpu - opened.cpu,
-        rss=closed.rss,
-        generator=own_after - own_before,
+        cpu=closed.target.cpu - opened.target.cpu,
+        rss=closed.target.rss,
+        generator=closed.generator - opened.generator,
+        others=(closed.machine - closed.parties) - (opened.machine - opened.parties),
         latency=group.latency if group else Histogram(),
         first=group.first if group else Histogram(),
         gap=group.gap if group else Histogram(),

@@ -25,10 +25,10 @@ GRACE = 5.0
 
 @frozen
 class Command:
-    """How to start a target: arguments, extra environment, and where it listens."""
+    """How to start a target: arguments, extra environment, and where it listens: a port, or a file that will name one."""
 
     argv: tuple[str, ...]
-    port: int
+    port: int | Path
     env: Mapping[str, str] = field(factory=dict)
     patience: float = 20.0  # seconds until it must listen
 
@@ -83,6 +83,13 @@ def own_cpu() -> float:
     return used.ru_utime + used.ru_stime
 
 
+def machine_cpu() -> float:
+    """CPU seconds that all processes together, the kernel and the host (steal) have taken."""
+    # proc_stat(5): user nice system idle iowait irq softirq steal; guest time is in user already.
+    ticks = [int(value) for value in Path("/proc/stat").read_text().split(maxsplit=9)[1:9]]
+    return (sum(ticks) - ticks[3] - ticks[4]) * TICK
+
+
 def free_port() -> int:
     """A port that nobody listens on now."""
     with socket.socket() as sock:
@@ -122,8 +129,10 @@ def wait_listening(child: "subprocess.Popen[bytes]", command: Command, log: Path
     """Return when the port takes connections. Raises `StartFailed`."""
     give_up = time.monotonic() + command.patience
     while time.monotonic() < give_up and child.poll() is None:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", command.port), timeout=1):
-            return
+        with contextlib.suppress(OSError, ValueError):
+            port = command.port if isinstance(command.port, int) else int(command.port.read_text())
+            with socket.create_connection(("127.0.0.1", port), timeout=1):
+                return
         time.sleep(0.02)
     said = log.read_text(errors="replace")[-2000:]
     raise StartFailed(f"{command.argv[0]} does not listen on port {command.port} after {command.patience:g} s:\n{said}")

@@ -85,7 +85,8 @@ class Reader:
             *added,
             "failed windows",
         ]
-        title = f"### {self.case.name}: {self.case.concurrency} callers"
+        others = statistics.median(window.others / window.seconds for window in self.windows)
+        title = f"### {self.case.name}: {self.case.concurrency} callers; processes of others took {others:.2f} cores"
         return f"{title}\n\n{table(head, [self.row(target) for target in self.targets])}\n"
 
 
@@ -152,6 +153,7 @@ def plain(window: Window) -> dict[str, object]:
         "cpu_us": window.per(CASES[window.case].per),
         "rss": window.rss,
         "generator_cpu": window.generator,
+        "others_cpu": window.others,
         "failures": json.dumps(window.failures),
     }
     for name in ("latency", "first", "gap"):

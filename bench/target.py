@@ -5,6 +5,7 @@ Each module in `bench.targets` defines one as `TARGET`. Peers install into a thr
 
 import importlib
 import pkgutil
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from pathlib import Path
 from attrs import frozen
 
 import bench.targets
-from bench.process import Command
+from bench.process import Command, StartFailed
 from bench.workload import Endpoint
 
 
@@ -72,9 +73,18 @@ def install_python(where: Path, *packages: str) -> None:
         done.touch()
 
 
-def install_node(where: Path, *packages: str) -> None:
-    """Node packages under `where/node_modules`, unless they are there."""
+def install_node(where: Path, manifest: str) -> None:
+    """What a `package.json` asks for under `where/node_modules`, unless it is there."""
     done = where / "installed"
     if not done.exists():
-        run_quietly("npm", "install", "--prefix", str(where), "--no-audit", "--no-fund", *packages)
+        (where / "package.json").write_text(manifest)
+        run_quietly("npm", "install", "--no-audit", "--no-fund", cwd=where)
         done.touch()
+
+
+def need_program(name: str) -> str:
+    """Where a program of the system is. Raises `StartFailed`: installing it is the machine's business."""
+    found = shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/sbin")
+    if not found:
+        raise StartFailed(f"{name} is not installed here; the system's packages have it")
+    return found

@@ -101,6 +101,10 @@ class Scene:
     def breaker(self, channel: str = "a") -> str:
         return self.gateway.statistics()[channel].breaker
 
+    async def rest(self, seconds: float = 1.0) -> None:
+        """Let everything settle: the cases' "at rest" is a second after the last client has gone."""
+        await trio.sleep(seconds)
+
     def held(self) -> dict[str, object]:
         """What is not at rest, by name; empty when everything has been given back."""
         held: dict[str, object] = {}

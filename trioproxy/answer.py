@@ -31,6 +31,7 @@ class Answer:
     error: TrioproxyError | None = None
     drain: float = 0.0  # seconds that the answer may go on without its reader; 0: not at all
     lost: bool = field(init=False, default=False)  # a door sets it when the downstream connection broke
+    on_its_way: bool = field(init=False, default=False)  # a door sets it while it holds bytes that are not sent yet
     sent: int = field(init=False, default=0)  # bytes of the body handed out
 
     @property
@@ -41,6 +42,11 @@ class Answer:
     @property
     def ended(self) -> bool:
         return not self._body and (self._source is None or self._source.ended)
+
+    @property
+    def delivered(self) -> bool:
+        """The reader has all of it."""
+        return self.ended and not self.lost and not self.on_its_way
 
     @property
     def headers(self) -> list[tuple[str, str]]:

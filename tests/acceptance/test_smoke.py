@@ -15,6 +15,7 @@ async def test_a_call_goes_through_and_is_accounted_for(streamed: bool, autojump
         assert (status, text) == (200, "hello there")
         assert headers["x-trioproxy-channel"] == "a"
         assert s.hits() == "a=1 b=0"
+        await s.rest()
         (ended,) = s.ended
         assert ended.reason.value == "answered"
         assert (ended.usage.input, ended.usage.output) == (9, 3)

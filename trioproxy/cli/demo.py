@@ -5,6 +5,7 @@ tenth of the real ones, so that a stall is over while one still watches.
 """
 
 from collections.abc import Mapping
+from functools import partial
 
 import click
 import trio
@@ -88,23 +89,19 @@ async def run(port: int, log: str) -> str | None:
     from trioproxy.app import serve  # heavy, and not needed for --help
 
     failure = None
-    async with trio.open_nursery() as nursery:
+    async with trio.open_nursery() as upstreams:
         ports = {}
         for member in CAST:
             upstream = ScriptedUpstream(member.name, (f"{MODEL}-{member.name}",), member.manner)
-            ports[member.name] = await nursery.start(upstream.run)
-
-        async def gateway(*, task_status: trio.TaskStatus[list[str]]) -> None:
-            await serve(configuration(port, log, ports), credentials={}, task_status=task_status)
-            nursery.cancel_scope.cancel("the gateway has ended")
-
+            ports[member.name] = await upstreams.start(upstream.run)
+        config = configuration(port, log, ports)
         try:
-            (address, *_) = await nursery.start(gateway)
+            async with trio.open_nursery() as gateway:
+                (address, *_) = await gateway.start(partial(serve, config, credentials={}))
+                introduce(address, ports)
         except* OSError as group:
             failure = f"cannot listen on 127.0.0.1:{port}: {first(group)}; try --port 0"
-            nursery.cancel_scope.cancel(failure)
-        else:
-            introduce(address, ports)
+        upstreams.cancel_scope.cancel("the gateway has ended")
     return failure
 
 

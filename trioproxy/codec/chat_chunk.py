@@ -62,8 +62,8 @@ def judge(event: Event) -> Verdict:
 
 def error_in(chunk: object) -> object | None:
     """The part of a decoded chunk or answer that is an error, in any of the family's shapes; None if there is none."""
-    if isinstance(chunk, list):
-        return next(filter(None, map(error_in, chunk)), None)
+    if isinstance(chunk, list):  # Gemini's wrapping; one level, whatever somebody may nest
+        return next((found for item in chunk if isinstance(item, dict) and (found := error_in(item))), None)
     if not isinstance(chunk, dict):
         return None
     if chunk.get("error") or chunk.get("object") == "error" or chunk.get("type") == "error" or _is_flat_error(chunk):

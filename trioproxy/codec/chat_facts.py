@@ -43,7 +43,7 @@ def facts_of(body: bytes) -> Facts:
     try:
         body.decode()
         head = _HEAD.decode(body)
-    except (UnicodeDecodeError, msgspec.DecodeError) as exc:
+    except (UnicodeDecodeError, msgspec.DecodeError, RecursionError) as exc:
         raise refusal(f"the request body is not valid JSON: {exc}") from None
     _check_messages(head.messages)
     stream = _flag(head.stream)
@@ -130,5 +130,7 @@ def _count(name: str, value: object, *, most: int | None = None) -> int | None:
 
 def _shown(value: object) -> str:
     """A value as JSON, short enough for a message."""
+    if isinstance(value, list | dict):
+        return "a list" if isinstance(value, list) else "an object"
     text = msgspec.json.encode(value).decode()
     return text if len(text) <= 64 else text[:61] + "..."

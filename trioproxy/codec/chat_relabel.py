@@ -12,11 +12,27 @@ from trioproxy.codec.chat_stream import DONE
 
 _ENVELOPE = ("id", "created", "model", "system_fingerprint", "service_tier", "provider")
 _TEXTS = ("refusal", "reasoning", "reasoning_content")
+_IN_PIECES = ("function_call", "audio")
 _CHOICE_ONLY = frozenset({"index", "delta", "message", "finish_reason"})
 
 
 def answer_from_frames(body: bytes) -> bytes | None:
     """One `chat.completion` from a whole chunk stream; None if it is no complete answer."""
+    try:
+        return _answer(body)
+    except ValueError:
+        return None
+
+
+def stream_from_answer(body: bytes, wants_usage: bool) -> bytes | None:
+    """A chunk stream from one whole `chat.completion`; None if it is no answer with messages."""
+    try:
+        return _stream(body, wants_usage)
+    except ValueError:
+        return None
+
+
+def _answer(body: bytes) -> bytes | None:
     answer: dict[str, object] = {"object": "chat.completion"}
     told: dict[int, Told] = {}
     for event in sse.events(body):
@@ -25,10 +41,7 @@ def answer_from_frames(body: bytes) -> bytes | None:
             break
         if not data:
             continue
-        try:
-            chunk, _ = jsonread.read(data)
-        except ValueError:
-            return None
+        chunk, _ = jsonread.read(data)
         if event.event == b"error" or error_in(chunk) is not None or not isinstance(chunk, dict):
             return None
         answer |= {name: chunk[name] for name in _ENVELOPE if chunk.get(name)}
@@ -41,12 +54,8 @@ def answer_from_frames(body: bytes) -> bytes | None:
     return jsonread.write(answer)
 
 
-def stream_from_answer(body: bytes, wants_usage: bool) -> bytes | None:
-    """A chunk stream from one whole `chat.completion`; None if it is no answer with messages."""
-    try:
-        answer, _ = jsonread.read(body)
-    except ValueError:
-        return None
+def _stream(body: bytes, wants_usage: bool) -> bytes | None:
+    answer, _ = jsonread.read(body)
     if error_in(answer) is not None or not isinstance(answer, dict) or not isinstance(answer.get("choices"), list):
         return None
     choices = [choice for choice in answer["choices"] if isinstance(choice, dict)]
@@ -70,6 +79,7 @@ class Told:
     texts: dict[str, str] = field(factory=dict)
     lists: dict[str, list[object]] = field(factory=dict)
     calls: list[dict[str, object]] = field(factory=list)
+    pieces: dict[str, dict[str, object]] = field(factory=dict)
     rest: dict[str, object] = field(factory=dict)  # what is not added up: the last one counts
     extra: dict[str, object] = field(factory=dict)  # beside the message: log probabilities and the like
 
@@ -88,7 +98,7 @@ class Told:
 
     def choice(self, index: int) -> dict[str, object]:
         """The choice of a whole answer."""
-        message: dict[str, object] = {"role": self.role, "content": self._content(), **self.rest}
+        message: dict[str, object] = {"role": self.role, "content": self._content(), **self.rest, **self.pieces}
         message |= {name: text for name, text in self.texts.items() if name != "content"}
         message |= {name: parts for name, parts in self.lists.items() if name != "content"}
         if self.calls:
@@ -103,21 +113,23 @@ class Told:
         return [{"type": "text", "text": text}, *parts] if text else parts
 
     def _hear_field(self, name: str, value: object) -> None:
-        if name == "role" and isinstance(value, str):
-            self.role = value or self.role
-        elif name == "tool_calls" and isinstance(value, list):
-            for call in value:
-                self._hear_call(call)
+        if name == "role":
+            self.role = value if isinstance(value, str) and value else self.role
         elif isinstance(value, str) and (name == "content" or name in _TEXTS):
             self.texts[name] = self.texts.get(name, "") + value
         elif isinstance(value, list):
-            self.lists.setdefault(name, []).extend(value)
-        elif isinstance(value, dict) and name in ("function_call", "audio"):
-            held = self.rest.setdefault(name, {})
-            assert isinstance(held, dict), "only dicts are put there"
-            _add_up(held, value)
+            self._hear_list(name, value)
+        elif isinstance(value, dict) and name in _IN_PIECES:
+            _add_up(self.pieces.setdefault(name, {}), value)
         elif value is not None:
             self.rest[name] = value
+
+    def _hear_list(self, name: str, value: list[object]) -> None:
+        if name != "tool_calls":
+            self.lists.setdefault(name, []).extend(value)
+            return
+        for call in value:
+            self._hear_call(call)
 
     def _hear_call(self, delta: object) -> None:
         if not isinstance(delta, dict):
@@ -128,7 +140,7 @@ class Told:
                 held = call.setdefault(name, {})
                 if isinstance(held, dict):
                     _add_up(held, value)
-            elif value:
+            elif value not in (None, ""):
                 call.setdefault(name, value)
 
     def _call_for(self, delta: dict[str, object]) -> dict[str, object]:

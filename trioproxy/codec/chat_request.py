@@ -11,7 +11,7 @@ import msgspec
 from trioproxy.codec import jsonread
 from trioproxy.codec.chat_facts import refusal
 from trioproxy.codec.frame import Facts, Shape
-from trioproxy.codec.jsonsplice import DuplicateKey, Edit, Span, items, key_span, members, removal, splice
+from trioproxy.codec.jsonsplice import DuplicateKey, Edit, NotAnObject, Span, items, key_span, members, removal, splice
 
 ALWAYS = frozenset({"model", "messages", "stream", "stream_options"})
 _ASK = b'{"include_usage":true}'
@@ -28,6 +28,14 @@ _NULLS = msgspec.json.Decoder(list[NullContent])
 
 def request_for(body: bytes, facts: Facts, shape: Shape, model: str) -> bytes:
     """The body for one channel. Raises `Refusal` where two parameters that mean the same there disagree."""
+    try:
+        return splice(body, _edits(body, facts, shape, model))
+    except (NotAnObject, RecursionError):
+        # The body was read once, so this is a depth at the limit and a deeper stack than before.
+        raise refusal("the request body is nested too deeply; flatten it") from None
+
+
+def _edits(body: bytes, facts: Facts, shape: Shape, model: str) -> list[Edit]:
     spans = facts.members
     edits: list[Edit] = [(*spans["model"], jsonread.write(model))]
     dropped, renamed = _plan(body, spans, shape)
@@ -39,7 +47,7 @@ def request_for(body: bytes, facts: Facts, shape: Shape, model: str) -> bytes:
         edits += _null_contents(body, spans["messages"], drop=shape.null_content == "drop")
     if facts.stream and shape.force_usage:
         edits += _usage_asked(body, spans)
-    return splice(body, edits)
+    return edits
 
 
 def _plan(body: bytes, spans: Mapping[str, Span], shape: Shape) -> tuple[set[str], dict[str, str]]:

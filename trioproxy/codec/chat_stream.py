@@ -4,8 +4,8 @@ Before commit `feed` gives frames, each with the exact bytes it came as. After c
 they came, so that what we may have to say ourselves (an error, the terminator) always stands between two of them. Nothing
 is passed on after the terminator or after an error frame.
 
-Bytes are changed in two cases, both asked for: NaN and Infinity become null, and `model` is replaced if the reader was
-told to. Text is never decoded, so a character cut in two by the network stays whole.
+Bytes are changed in three cases only. NaN and Infinity become null. `model` is replaced if the reader was told to. A
+terminator that comes before every choice has finished is withheld, because a client would take it for a good end. Text is never decoded, so a character cut in two by the network stays whole.
 """
 
 from attrs import define, field
@@ -147,9 +147,11 @@ class ChatStream:
         return Frame(raw, verdict.kind, verdict.content, verdict.usage_only and self.drop_usage, verdict.fault)
 
     def _dressed(self, event: sse.Event, verdict: Verdict) -> bytes:
-        """The frame's bytes as the client may have them: as they came, but for the two cases above."""
+        """The frame's bytes as the client may have them: as they came, but for the cases in the module's docstring."""
+        if verdict.kind is Kind.END and not self.finished:
+            return b""
         data = verdict.strict or event.data
-        if self.rewrite_model is not None and verdict.kind is not Kind.END:
+        if self.rewrite_model is not None:
             data = with_model(data, self.rewrite_model)
         if data is event.data:
             return event.raw

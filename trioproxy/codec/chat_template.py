@@ -53,32 +53,36 @@ class Template:
 
     def run(self, data: bytes, at: int) -> int:
         """Where the run of such frames that begins at `at` ends; `at` itself if the first is another kind."""
-        head, seams, tail = self.head, self.seams, self.tail
-        if not data.startswith(head, at):
-            return at
+        while data.startswith(self.head, at):
+            begin = self._plain(data, at)
+            at = self._one(data, begin)
+            if at == begin:
+                break
+        return at
+
+    def _plain(self, data: bytes, at: int) -> int:
+        """Past the frames whose text has no quote and that another one follows: the loop that bursts are made of."""
+        seams, skip = self.seams, len(self.head)
         find, follows = data.find, data.startswith
-        here = at + len(head)
+        here = at + skip
         while True:
             for seam in seams:
                 quote = find(b'"', here)
-                if quote <= here:
+                if quote <= here or not follows(seam, quote):
                     return at
-                if not follows(seam, quote):
-                    closing = tail if seam is seams[-1] else seam
-                    if not follows(closing, quote):
-                        quote = _past_escapes(data, quote, closing)
-                    if quote < 0:
-                        return at
-                    if not follows(seam, quote):
-                        return quote + len(tail)
                 here = quote + len(seam)
-            at = here - len(head)
+            at = here - skip
 
-
-def _past_escapes(data: bytes, quote: int, closing: bytes) -> int:
-    """The quote that `closing` begins with, where those before it are escaped ones inside the text; else -1."""
-    while data[quote - 1] == _BACKSLASH:
-        quote = data.find(b'"', quote + 1)
-        if quote < 0 or data.startswith(closing, quote):
-            return quote
-    return -1
+    def _one(self, data: bytes, at: int) -> int:
+        """Past one frame, escaped quotes in its text or not; `at` itself if it is another kind. The head was seen."""
+        here = at + len(self.head)
+        for closing in self.after_head():
+            quote = data.find(b'"', here)
+            if quote == here:
+                return at
+            while not data.startswith(closing, quote):
+                if quote < 0 or data[quote - 1] != _BACKSLASH:
+                    return at
+                quote = data.find(b'"', quote + 1)
+            here = quote + len(closing)
+        return here

@@ -84,7 +84,7 @@ def classify_error_object(error: object, *, status: int = 0, wall: float | None 
     rule = _rule(evidence, number)
     body = b""
     if rule.blame in (Blame.CLIENT, Blame.ADAPTER) and isinstance(error, dict) and _is_envelope(error):
-        body = jsonread.write({"error": error["error"]})
+        body = _written({"error": error["error"]})
     return _fault(rule, evidence, status=number, wall=wall, body=body)
 
 
@@ -154,18 +154,26 @@ def _evidence(value: object) -> Evidence:
     return evidence
 
 
-def _message(error: dict[str, object]) -> str:
+def _message(error: dict[str, object], depth: int = 2) -> str:
     for name in _MESSAGES:
         said = error.get(name)
         if isinstance(said, str) and said:
             return said
         if isinstance(said, list | dict) and said:
-            return jsonread.write(said).decode()
+            return _written(said).decode()
     for name in ("header", "response", "error"):
         outer = error.get(name)
-        if isinstance(outer, dict):
-            return _message(outer)
+        if isinstance(outer, dict) and depth:
+            return _message(outer, depth - 1)
     return ""
+
+
+def _written(value: object) -> bytes:
+    """As JSON; nothing where somebody nested it too deeply to be worth telling."""
+    try:
+        return jsonread.write(value)
+    except ValueError:
+        return b""
 
 
 def _read_codes(error: dict[str, object], evidence: Evidence) -> None:

@@ -6,16 +6,13 @@ relayed is what was sent.
 
 import enum
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from attrs import define, field, frozen
 
 from trioproxy.codec.problem import Problem
 from trioproxy.errors import Fault
 from trioproxy.journal import Usage
-
-if TYPE_CHECKING:
-    from trioproxy.codec.problem import Problem
 
 
 class Kind(enum.Enum):

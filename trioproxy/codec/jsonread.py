@@ -40,11 +40,13 @@ def strict(data: bytes) -> bytes:
 
 
 def write(value: object) -> bytes:
-    """Compact strict JSON; lone surrogates go out as the escapes they came as."""
+    """Compact strict JSON; lone surrogates go out as the escapes they came as. Raises `ValueError` if too deep."""
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
         return json.dumps(value, separators=(",", ":")).encode()
+    except RecursionError:
+        raise ValueError("JSON nested too deeply") from None
 
 
 def form_of(head: bytes) -> Form:

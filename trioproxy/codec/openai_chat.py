@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from trioproxy.codec import jsonread
 from trioproxy.codec.chat_chunk import error_in
@@ -13,6 +13,7 @@ from trioproxy.codec.chat_stream import ChatStream
 from trioproxy.codec.faults import classify, classify_error_object
 from trioproxy.codec.frame import Facts, Shape
 from trioproxy.codec.problem import Problem, error_frame, render
+from trioproxy.codec.retry_hint import retry_after
 from trioproxy.codec.usage import usage_of
 from trioproxy.errors import Blame, Fault, FaultKind
 from trioproxy.journal import Usage
@@ -63,7 +64,9 @@ class OpenAIChat:
         """Why this answer is none; None when it is one. `wall` is Unix time."""
         if not 200 <= status < 300:
             return classify(status, headers, body, wall=wall)
-        return judge_answer(status, body, wall=wall)
+        fault = judge_answer(status, body, wall=wall)
+        hint = retry_after(headers, wall) if fault is not None and fault.blame in (Blame.RATE, Blame.PROVIDER) else None
+        return fault if fault is None or hint is None else evolve(fault, cooldown=hint)
 
 
 CHAT = OpenAIChat()

@@ -59,13 +59,18 @@ def date(text: str, wall: float) -> float | None:
         found = pattern.fullmatch(text)
         if found is None:
             continue
-        month = _month(found["month"])
-        year, day, *clock = (int(found[part]) for part in ("year", "day", "hour", "minute", "second"))
-        if not month:
+        day, *clock = (int(found[part]) for part in ("day", "hour", "minute", "second"))
+        month, year = _month(found["month"]), int(found["year"])
+        short = len(found["year"]) == 2
+        if short:
+            year += 2000
+        if not _possible((year, month, day), clock):
             return None
-        if year >= 100:
-            return float(calendar.timegm((year, month, day, *clock))) if _possible(year, month, day, clock) else None
-        return _in_this_century((year, month, day, *clock), wall)
+        at = calendar.timegm((year, month, day, *clock))
+        # RFC 9110: a two-digit year that seems more than 50 years ahead is the past one with the same digits.
+        if short and at > wall + _HALF_CENTURY:
+            at = calendar.timegm((year - 100, month, day, *clock))
+        return float(at)
     return None
 
 
@@ -89,15 +94,9 @@ def _month(name: str) -> int:
     return names.index(name.lower()) + 1 if name.lower() in names else 0
 
 
-def _possible(year: int, month: int, day: int, clock: Sequence[int]) -> bool:
+def _possible(day: tuple[int, int, int], clock: Sequence[int]) -> bool:
+    year, month, number = day
     hour, minute, second = clock
-    return year >= 1 and 1 <= day <= calendar.monthrange(year, month)[1] and hour < 24 and minute < 60 and second <= 60
-
-
-def _in_this_century(stamp: tuple[int, ...], wall: float) -> float | None:
-    """RFC 9110: a two-digit year that seems more than 50 years ahead is the past one with the same digits."""
-    year, month, day, *clock = stamp
-    if not _possible(2000 + year, month, day, clock):
-        return None
-    at = float(calendar.timegm((2000 + year, month, day, *clock)))
-    return at if at <= wall + _HALF_CENTURY else float(calendar.timegm((1900 + year, month, day, *clock)))
+    if year < 1 or not month or not 1 <= number <= calendar.monthrange(year, month)[1]:
+        return False
+    return hour < 24 and minute < 60 and second <= 60

@@ -119,7 +119,7 @@ def parse(raw: bytes) -> Event:
 
 def complete(raw: bytes) -> bytes:
     """An unterminated event with the blank line that it lacks."""
-    return raw + (b"\n" if raw.endswith((b"\n", b"\r")) else b"\n\n")
+    return raw + (b"\n" if raw.endswith(b"\n") else b"\n\n")
 
 
 def events(body: bytes) -> list[Event]:

@@ -7,6 +7,7 @@ about. Bytes that come ahead of their turn (pipelining) stay in the reader and a
 
 import contextlib
 from collections.abc import Callable
+from functools import lru_cache
 
 import trio
 from attrs import define, field
@@ -114,7 +115,7 @@ class Connection:
             if head is None:
                 return False
             body = await self._read_body(head)
-            request = Request(head.method.decode("latin-1"), _path(head), _headers(head), body, self._started)
+            request = Request(head.method.decode("latin-1"), _path(head.target), _headers(head), body, self._started)
         except (MessageError, Rejected) as exc:
             await self._reject(broken(exc) if isinstance(exc, MessageError) else exc)
             return False
@@ -179,11 +180,13 @@ class Connection:
     # Out
 
     async def _send_answer(self, answer: Answer, head: RequestHead) -> None:
+        answer.on_its_way = True
         try:
             if answer.whole:
                 await self._send_whole(answer, head)
             else:
                 await self._send_stream(answer, head)
+            answer.on_its_way = False
         except WireBroken:
             answer.lost = True
             self._hung_up()
@@ -260,14 +263,15 @@ class Connection:
             self.wire.send_now(encoded(rejected, self.date()))
 
 
-def _path(head: RequestHead) -> str:
-    target = head.target.decode("latin-1")
-    if "://" in target:  # absolute form, which a server must take (RFC 9112, 3.2.2)
-        target = "/" + target.split("://", 1)[1].partition("/")[2]
-    elif target == "*":
-        return target
+@lru_cache(maxsize=256)  # callers use a handful of paths; a hostile one only evicts
+def _path(target: bytes) -> str:
+    text = target.decode("latin-1")
+    if "://" in text:  # absolute form, which a server must take (RFC 9112, 3.2.2)
+        text = "/" + text.split("://", 1)[1].partition("/")[2]
+    elif text == "*":
+        return text
     try:
-        return canonical_path(target)
+        return canonical_path(text)
     except ValueError:
         raise bad_target() from None
 

@@ -104,19 +104,19 @@ class Settlement:
 
     def _reason(self, exc: BaseException | None) -> EndReason:
         cancelled = _cancelled(exc)
-        if cancelled is not None:
-            return EndReason.DRAINED if cancelled.reason == "drain" else EndReason.CLIENT_LEFT
-        if exc is not None:
+        if exc is not None and cancelled is None:
             return EndReason.BUG
         if self.walk.error is not None:
             return _exhausted(self.walk.error)
-        attempt = self.walk.committed
-        if attempt is None or self.answer is None:
-            return EndReason.CLIENT_LEFT
-        if attempt.relay is not None and attempt.relay.fault is not None:
-            late = attempt.relay.fault.kind is FaultKind.DEADLINE
-            return EndReason.DEADLINE if late else EndReason.CUT_AFTER_COMMIT
-        return EndReason.CLIENT_LEFT if self.answer.lost or not self.answer.ended else EndReason.ANSWERED
+        attempt, answer = self.walk.committed, self.answer
+        if attempt is not None and answer is not None:
+            if attempt.relay is not None and attempt.relay.fault is not None:
+                late = attempt.relay.fault.kind is FaultKind.DEADLINE
+                return EndReason.DEADLINE if late else EndReason.CUT_AFTER_COMMIT
+            if answer.delivered:  # also if its reader left right after the last byte
+                return EndReason.ANSWERED
+        drained = cancelled is not None and cancelled.reason == "drain"
+        return EndReason.DRAINED if drained else EndReason.CLIENT_LEFT
 
     def _usage(self) -> Usage:
         attempt = self.walk.committed

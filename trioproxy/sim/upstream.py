@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 import trio
 from attrs import define, field, frozen
 
-from trioproxy.http.message import END, MessageError, RequestHead, RequestReader
+from trioproxy.http.message import END, Event, MessageError, RequestHead, RequestReader
 from trioproxy.http.wire import Wire, WireBroken, adopt
 from trioproxy.sim import answers
 
@@ -216,23 +216,27 @@ async def _read(wire: Wire, reader: RequestReader) -> Question | None:
     """The next request, or None at the end. Raises `MessageError` and `WireBroken`."""
     head: RequestHead | None = None
     body = bytearray()
-    while True:
-        event = reader.next_event()
+    while (event := await _event(wire, reader)) is not END:
         if event is None:
-            data = await wire.receive()
-            reader.feed(data)
-            if not data:
-                return None
-        elif isinstance(event, RequestHead):
+            return None
+        if isinstance(event, RequestHead):
             head = event
             if event.expects_continue:
                 await wire.send(b"HTTP/1.1 100 Continue\r\n\r\n")
-        elif event is END:
-            assert head is not None, "END comes after a head"
-            return Question(head, bytes(body))
         else:
             assert isinstance(event, bytes), "a request has no other events"
             body += event
+    assert head is not None, "END comes after a head"
+    return Question(head, bytes(body))
+
+
+async def _event(wire: Wire, reader: RequestReader) -> Event | None:
+    while (event := reader.next_event()) is None:
+        data = await wire.receive()
+        reader.feed(data)
+        if not data:
+            return None
+    return event
 
 
 async def _refuse(wire: Wire, fault: MessageError) -> None:

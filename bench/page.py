@@ -1,0 +1,117 @@
+"""The comparison as one HTML page: the tables, and plots drawn into it as SVG."""
+
+import html
+import io
+import re
+import statistics
+from collections.abc import Callable
+
+import matplotlib as mpl
+from matplotlib import pyplot as plt
+
+from bench.case import CASES
+from bench.compare import Comparison
+from bench.histogram import Histogram
+
+mpl.use("svg")
+
+MILLI = 1e3
+STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 72em; padding: 0 1em; color: #1c2733; }
+table { border-collapse: collapse; margin: 1em 0; font-variant-numeric: tabular-nums; }
+td, th { border-bottom: 1px solid #d5dde5; padding: .25em .7em; text-align: right; white-space: nowrap; }
+td:first-child, th:first-child { text-align: left; }
+.wide { overflow-x: auto; }
+svg { max-width: 100%; height: auto; }
+"""
+
+
+def page(found: Comparison, report: str) -> str:
+    """The whole page; `report` is the Markdown."""
+    plots = [draw(lambda: costs(found)), draw(lambda: tails(found))]
+    if found.steps:
+        plots.append(draw(lambda: rungs(found)))
+    body = "\n".join([*plots, tables(report)])
+    head = f'<meta charset="utf-8"><title>Gateway comparison</title><style>{STYLE}</style>'
+    return f'<!doctype html><html lang="en"><head>{head}</head><body>{body}</body></html>'
+
+
+def draw(plot: Callable[[], None]) -> str:
+    """What a function draws, as an SVG element."""
+    out = io.StringIO()
+    plot()
+    plt.savefig(out, format="svg", bbox_inches="tight")
+    plt.close()
+    svg = out.getvalue()
+    return svg[svg.index("<svg") :]
+
+
+def costs(found: Comparison) -> None:
+    """CPU for each call or chunk: the median as a bar, least and most as a whisker."""
+    cases = list(dict.fromkeys(window.case for window in found.windows))
+    _, axes = plt.subplots(1, len(cases), figsize=(3.2 * len(cases), 3.4), squeeze=False)
+    for axis, case in zip(axes[0], cases, strict=True):
+        per = CASES[case].per
+        for target in dict.fromkeys(window.target for window in found.windows):
+            values = [w.per(per) for w in found.windows if (w.case, w.target) == (case, target) and not w.void]
+            if values:
+                middle = statistics.median(values)
+                axis.bar(target, middle, yerr=[[middle - min(values)], [max(values) - middle]], capsize=4)
+        axis.set_title(f"{case}: CPU µs for a {per}", fontsize=10)
+        axis.tick_params(axis="x", rotation=60)
+
+
+def tails(found: Comparison) -> None:
+    """Latency by quantile, up to the last nines."""
+    cases = [case for case in dict.fromkeys(w.case for w in found.windows) if case.startswith("unary")] or ["burst"]
+    _, axes = plt.subplots(1, len(cases), figsize=(6.4 * len(cases), 3.6), squeeze=False)
+    for axis, case in zip(axes[0], cases, strict=True):
+        for target in dict.fromkeys(window.target for window in found.windows):
+            whole = Histogram()
+            for window in found.windows:
+                if (window.case, window.target) == (case, target) and not window.void:
+                    whole.add(window.latency)
+            # The last point would be at infinity: the share of slower calls is 0 there.
+            points = [(1 / (1 - share), duration * MILLI) for duration, share in whole.curve() if share < 1]
+            axis.plot(*zip(*points, strict=True), label=target) if points else None
+        axis.set(xscale="log", yscale="log", title=f"{case}: latency by quantile", xlabel="quantile", ylabel="ms")
+        axis.set_xticks([2, 10, 100, 1000, 10_000], ["50 %", "90 %", "99 %", "99.9 %", "99.99 %"])
+        axis.grid(visible=True, which="major", alpha=0.3)
+        axis.legend(fontsize=8)
+
+
+def rungs(found: Comparison) -> None:
+    """The tail against the offered rate."""
+    _, axis = plt.subplots(figsize=(8, 3.6))
+    for target in dict.fromkeys(step.target for step in found.steps):
+        steps = [step for step in found.steps if step.target == target and not step.failures]
+        axis.plot([step.rate for step in steps], [step.p99 * MILLI for step in steps], marker="o", label=target)
+    axis.set(xscale="log", yscale="log", xlabel="offered calls/s, Poisson", ylabel="p99 ms", title="Tail against load")
+    axis.grid(visible=True, which="major", alpha=0.3)
+    axis.legend(fontsize=8)
+
+
+def tables(report: str) -> str:
+    """The Markdown of our own reports as HTML: headings, tables, paragraphs, list items."""
+    out = []
+    for block in report.split("\n\n"):
+        lines = block.strip().splitlines()
+        if not lines:
+            continue
+        if lines[0].startswith("|"):
+            out.append(f'<div class="wide"><table>{"".join(map(row, lines))}</table></div>')
+        elif lines[0].startswith("#"):
+            level = len(lines[0]) - len(lines[0].lstrip("#"))
+            out.append(f"<h{level}>{html.escape(lines[0].lstrip('# '))}</h{level}>")
+            out += [f"<p>{html.escape(line)}</p>" for line in lines[1:]]
+        else:
+            out += [f"<p>{html.escape(line)}</p>" for line in lines]
+    return "\n".join(out)
+
+
+def row(line: str) -> str:
+    """One line of a Markdown table; nothing for the rule under its head."""
+    cells = [html.escape(cell.strip()) for cell in line.strip("| \n").split(" | ")]
+    if all(re.fullmatch(r"-+", cell) for cell in cells):
+        return ""
+    return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
