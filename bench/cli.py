@@ -10,7 +10,20 @@ import click
 import trio
 from rich.console import Console
 
-from bench import arrivals, distribution, faults, machine, process, relay, report, streams, target, upstream, workload
+from bench import (
+    arrivals,
+    distribution,
+    faults,
+    machine,
+    process,
+    relay,
+    report,
+    soak,
+    streams,
+    target,
+    upstream,
+    workload,
+)
 from bench.arrivals import Spacing
 from bench.case import CASES
 from bench.compare import Course, compare
@@ -159,3 +172,17 @@ def streams_command(targets: tuple[str, ...], *, count: int, every: float, ramp:
     with Console(stderr=True).status("starting") as status:
         said = streams.run(chosen, crowd, Path(tempfile.mkdtemp(prefix="bench-")), status.update)
     click.echo(said)
+
+
+@main.command("soak")
+@click.option("--minutes", default=5.0, show_default=True)
+@click.option(
+    "--rate", default=60.0, show_default=True, help="Calls a second; each minute has a spike of three times that."
+)
+def soak_command(minutes: float, rate: float) -> None:
+    """Soak trioproxy in mixed traffic with faults and hang-ups; fails when memory grows or a slot is lost."""
+    with Console(stderr=True).status("starting") as status:
+        said, held = soak.run(soak.Soak(minutes, rate), Path(tempfile.mkdtemp(prefix="bench-")), status.update)
+    click.echo(said)
+    if not held:
+        raise SystemExit(1)

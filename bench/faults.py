@@ -9,7 +9,7 @@ One fault is a line of words: an optional span in seconds since the start (`10-2
     tpm=60000 key=sk-a              key sk-a gets 429 once its tokens in one minute exceed 60,000
     0-60 slow=2.0                   waits grow from 0 to 2 seconds over the span
 
-The first fault that applies to a call wins. Pure: time and chance are given.
+The first fault that applies to a call wins; shares are of the calls that got that far. Pure: time and chance are given.
 """
 
 from typing import Literal, get_args
@@ -77,7 +77,11 @@ class Script:
     def effect(self, now: float, caller: tuple[str, str], tokens: int, chance: float) -> Effect | None:
         """What happens to a call of (key, model) that costs `tokens`; `chance` is uniform in [0, 1)."""
         for fault in self.faults:
-            if chance >= fault.share or not fault.concerns(now, *caller):
+            if not fault.concerns(now, *caller):
+                continue
+            if chance >= fault.share:
+                # Given that it was missed, this is uniform again: one number decides every share.
+                chance = (chance - fault.share) / (1 - fault.share)
                 continue
             effect = self.apply(fault, now, tokens)
             if effect:

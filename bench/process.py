@@ -77,6 +77,11 @@ def read(pid: int) -> Reading:
     return Reading(cpu * TICK, sum(int(fields[RSS]) for fields in members) * PAGE)
 
 
+def descriptors(pid: int) -> int:
+    """How many files and sockets a process has open."""
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
 def own_cpu() -> float:
     """CPU seconds of this process, without its children."""
     used = resource.getrusage(resource.RUSAGE_SELF)

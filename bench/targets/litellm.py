@@ -4,6 +4,9 @@ from pathlib import Path
 
 from bench.process import Command
 from bench.target import Plan, Target, install_python
+from bench.workload import Endpoint
+
+KEY = f"sk-{'0' * 31}1{'0' * 32}"  # it does not start without a key, nor with a short one
 
 CONFIG = """\
 model_list:
@@ -32,7 +35,13 @@ def command(plan: Plan) -> Command:
         str(plan.port),
     )
     # Without the local map it asks a public repository for prices at start.
-    return Command(argv, plan.port, {"LITELLM_LOG": "ERROR", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}, patience=120.0)
+    env = {"LITELLM_LOG": "ERROR", "LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_MASTER_KEY": KEY}
+    return Command(argv, plan.port, env, patience=120.0)
 
 
-TARGET = Target("litellm", command=command, install=install)
+def endpoint(plan: Plan) -> Endpoint:
+    """Its master key is a caller's key too."""
+    return Endpoint(plan.port, key=KEY)
+
+
+TARGET = Target("litellm", command=command, install=install, endpoint=endpoint)

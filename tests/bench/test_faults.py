@@ -49,3 +49,9 @@ def test_a_token_window_refuses_what_exceeds_it_until_the_minute_is_over() -> No
     assert effect(script, 6.0) is None
     assert effect(script, 15.0) == Effect("tpm", 50.0)
     assert effect(script, 65.0) is None
+
+
+def test_shares_of_several_faults_are_independent() -> None:
+    script = Script((faults.parse("status=500 share=0.5"), faults.parse("stall share=0.5")))
+    kinds = [found.kind if (found := effect(script, 0.0, chance=n / 1000)) else None for n in range(1000)]
+    assert [kinds.count(kind) for kind in ("status", "stall", None)] == [500, 250, 250]

@@ -80,7 +80,7 @@ def options_of(chosen: dict[str, object]) -> ChatStream:
 
 
 @given(bodies, splits, options)
-@settings(max_examples=250)
+@settings(max_examples=250, deadline=None)
 def test_no_split_changes_bytes_or_verdict(body: bytes, cuts: list[int], chosen: dict[str, object]) -> None:
     whole, split = options_of(chosen), options_of(chosen)
     assert by_feed(pieces(body, cuts), split) == by_feed([body], whole)
@@ -88,7 +88,7 @@ def test_no_split_changes_bytes_or_verdict(body: bytes, cuts: list[int], chosen:
 
 
 @given(bodies, splits, options)
-@settings(max_examples=250)
+@settings(max_examples=250, deadline=None)
 def test_following_equals_judging_every_frame(body: bytes, cuts: list[int], chosen: dict[str, object]) -> None:
     exact, fast = options_of(chosen), options_of(chosen)
     assert by_follow(pieces(body, cuts), fast) == by_feed([body], exact)
@@ -96,7 +96,7 @@ def test_following_equals_judging_every_frame(body: bytes, cuts: list[int], chos
 
 
 @given(bodies, splits, options, st.integers(0, 8))
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 def test_feeding_first_and_following_then_is_the_same(
     body: bytes, cuts: list[int], chosen: dict[str, object], turn: int
 ) -> None:

@@ -138,8 +138,9 @@ def test_a_frame_that_was_cut_is_dropped_at_the_end() -> None:
         stream.follow(token() + rest)
         assert stream.close() == []
     stream = ChatStream()
-    stream.feed(b"\n")
-    assert [frame.raw for frame in stream.close()] == [b"\n"]
+    assert [frame.raw for frame in stream.feed(b"\n")] == [b"\n"]
+    assert stream.feed(b"\r") == []
+    assert [frame.raw for frame in stream.close()] == [b"\r"]
 
 
 def test_an_error_without_framing_is_found_at_the_end() -> None:

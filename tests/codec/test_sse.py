@@ -76,7 +76,7 @@ def test_events_of_a_run_are_told_apart() -> None:
 
 def test_a_last_event_without_its_blank_line_is_taken() -> None:
     assert [event.data for event in events(b"data: a\n\ndata: [DONE]")] == [b"a", b"[DONE]"]
-    assert [event.data for event in events(b"data: a\n\n\n\ndata: b\n\n\n")] == [b"a", b"", b"b", b""]
+    assert [event.data for event in events(b"data: a\n\n\n\ndata: b\n\n\n")] == [b"a", b"", b"", b"b", b""]
 
 
 @pytest.mark.parametrize("tail", [b"", b"\n", b"\r\n", b"\r"])

@@ -44,24 +44,36 @@ class ChatStream:
     _heads: tuple[bytes, bytes] | None = field(init=False, default=None)  # the template's, and the one to send instead
     _lessons: int = field(init=False, default=_LESSONS)
     _done: set[int] = field(init=False, factory=set)
+    _waiting: bytes = field(init=False, default=b"")  # whole frames that `feed` has not judged
 
     def __attrs_post_init__(self) -> None:
         self._framer = sse.Framer(self.limit)
 
     def feed(self, data: bytes) -> list[Frame]:
         """Every frame that is whole now, judged; none after the terminator or an error."""
-        whole = self._framer.cut(data)
-        frames = []
+        return self._frames(data, gated=False)
+
+    def gated(self, data: bytes) -> list[Frame]:
+        """As `feed`, up to and with the first frame that has content or a finish.
+
+        What came behind it waits for the next call, so that the rest of a burst need not be judged frame by frame.
+        """
+        return self._frames(data, gated=True)
+
+    def _frames(self, data: bytes, *, gated: bool) -> list[Frame]:
+        whole = self._taken(data)
+        frames: list[Frame] = []
         at = 0
-        while at < len(whole) and not self._over:
+        while at < len(whole) and not self._over and not (gated and (self.content or self.finished)):
             end = self._framer.end_of(whole, at)
             frames.append(self._judge(whole[at:end]))
             at = end
+        self._waiting = whole[at:]
         return frames
 
     def follow(self, data: bytes) -> bytes:
         """The bytes that may go downstream now: whole frames, without the usage frame if it was not asked for."""
-        whole = self._framer.cut(data)
+        whole = self._taken(data)
         if self._over:
             return b""
         passed: list[bytes] = []
@@ -103,6 +115,13 @@ class ChatStream:
     def terminator(self) -> bytes:
         """What a good end still owes the client: `[DONE]`, where every choice finished and the upstream sent none."""
         return DONE if self.finished and not self._over else b""
+
+    def _taken(self, data: bytes) -> bytes:
+        """The whole frames that are there now, those that waited first."""
+        whole = self._framer.cut(data)
+        if self._waiting:
+            whole, self._waiting = self._waiting + whole, b""
+        return whole
 
     @property
     def _over(self) -> bool:

@@ -53,9 +53,9 @@ class Facts:
 class StreamReader(Protocol):
     """Reads one upstream stream, in whatever pieces the bytes come.
 
-    Before commit `feed` gives every frame, judged. After commit `follow` gives the bytes that may go downstream and
-    looks only for what settle needs. Both may be mixed; the order is the caller's. After either, the attributes tell
-    what has been seen so far.
+    Before commit `gated` gives frames, judged, up to the one that decides, and `feed` gives every frame. After commit
+    `follow` gives the bytes that may go downstream and looks only for what settle needs. They may be mixed; the order is
+    the caller's. After any of them, the attributes tell what has been seen so far.
     """
 
     usage: Usage | None
@@ -66,6 +66,7 @@ class StreamReader(Protocol):
     output_bytes: int  # bytes of content frames, for an estimate where usage never comes
 
     def feed(self, data: bytes) -> list[Frame]: ...
+    def gated(self, data: bytes) -> list[Frame]: ...
     def follow(self, data: bytes) -> bytes: ...
     def close(self) -> list[Frame]: ...
     def terminator(self) -> bytes: ...

@@ -20,6 +20,7 @@ _LINE = re.compile(rb"\r\n|\n|\r")
 # Two line ends in a row. A CR at the very end may be half a CRLF, so it waits for the next byte, but for streams
 # that use bare CR: there it ends the event, and an LF after it is an empty line.
 _BLANK = re.compile(rb"(?>\r\n|\n)(?>\r\n|\n|\r(?!\Z))|\r(?!\n)(?>\r\n|\r)")
+_ALONE = re.compile(rb"(?:\r\n|\n|\r(?!\Z))+")  # blank lines where an event might begin
 _OVERLAP = 3  # the longest blank line, CR LF CR LF, less one
 
 
@@ -71,7 +72,9 @@ class Framer:
         return whole
 
     def end_of(self, whole: bytes, at: int) -> int:
-        """Where the event that begins at `at` ends, in a run that `cut` gave."""
+        """Where the event that begins at `at` ends, in a run that `cut` gave. A blank line between two is one alone."""
+        if whole[at] in b"\r\n":
+            return at + (2 if whole.startswith(b"\r\n", at) else 1)
         if self._carriage:
             blank = _BLANK.search(whole, at)
             return blank.end() if blank else len(whole)
@@ -93,13 +96,15 @@ class Framer:
         return data.removeprefix(BOM)
 
     def _last_end(self, searched: int) -> int:
-        if not self._carriage:
-            last = self._pending.rfind(b"\n\n", searched)
-            return last + 2 if last >= 0 else 0
         end = 0
-        for blank in _BLANK.finditer(self._pending, searched):
-            end = blank.end()
-        return end
+        if not self._carriage:
+            end = self._pending.rfind(b"\n\n", searched) + 2
+            end = end if end > 1 else 0
+        else:
+            for blank in _BLANK.finditer(self._pending, searched):
+                end = blank.end()
+        alone = None if end else _ALONE.match(self._pending)
+        return alone.end() if alone else end
 
 
 def parse(raw: bytes) -> Event:

@@ -70,7 +70,7 @@ class Attempt:
     _ticket: Ticket = field(init=False, factory=Ticket)
     _leave: Pass | None = field(init=False, default=None)
     _waiting_for: Wait = field(init=False, default=Wait.HEADERS)
-    _held: list[bytes] = field(init=False, factory=list)
+    _gate: Gate = field(init=False, factory=Gate)
 
     def __attrs_post_init__(self) -> None:
         self.exchange = Exchange(self.channel.upstream)
@@ -168,16 +168,14 @@ class Attempt:
         if _looks_like(first) not in ("sse", ""):
             await self._unlabelled(first)
             return
-        await self._gate(first, self.reader)
+        await self._pass_gate(first, self.reader)
         if policy.mode == "assured":
             await self._assure(scope, self.reader)
 
-    async def _gate(self, first: bytes, reader: StreamReader) -> None:
-        gate = Gate()
-        self._held = gate.held
-        data = first
+    async def _pass_gate(self, data: bytes, reader: StreamReader) -> None:
+        gate = self._gate
         while True:
-            verdict = gate.feed(_frames(reader, data))
+            verdict = gate.feed(_read(reader.gated, data) if data else reader.close())
             if verdict is Verdict.HOLD and not data:
                 verdict = gate.end()
             if verdict is Verdict.FAIL:
@@ -190,10 +188,8 @@ class Attempt:
     async def _assure(self, scope: trio.CancelScope, reader: StreamReader) -> None:
         """Hold the whole stream until it ended well; then a cut after content still fails over."""
         self._waiting_for = Wait.END
-        size = sum(map(len, self._held))
-        data = b"-"
-        while not reader.ended and data and size < MAX_ASSURED:
-            self._object(reader)
+        frames = reader.feed(b"")
+        while self._hold(frames, reader) and not reader.ended:
             scope.deadline = min(trio.current_time() + self.call.policy.idle_timeout, self.call.deadlines.start)
             try:
                 data = await self.exchange.receive()
@@ -201,19 +197,21 @@ class Attempt:
                 if not reader.finished:
                     raise
                 data = b""
-            for frame in _frames(reader, data):
-                if frame.kind is Kind.SUSPECT:
-                    raise AttemptError(UNREADABLE)
-                if not frame.usage_only:
-                    self._held.append(frame.raw)
-                    size += len(frame.raw)
-        self._object(reader)
-        if (reader.ended or not data) and not reader.finished:
+            if not data:
+                self._hold(reader.close(), reader)
+                break
+            frames = _read(reader.feed, data)
+        if not reader.finished and self._gate.size <= MAX_ASSURED:
             raise AttemptError(_again(CUT))
 
-    def _object(self, reader: StreamReader) -> None:
+    def _hold(self, frames: list[Frame], reader: StreamReader) -> bool:
+        """Hold frames that must all be good; whether there is room for more."""
         if reader.fault is not None:
             raise AttemptError(_again(reader.fault))
+        if any(frame.kind is Kind.SUSPECT for frame in frames):
+            raise AttemptError(UNREADABLE)
+        self._gate.hold(frames)
+        return self._gate.size <= MAX_ASSURED
 
     async def _unlabelled(self, first: bytes) -> None:
         """A stream was asked for and something else came: judge the bytes, not the label."""
@@ -223,9 +221,7 @@ class Attempt:
         stream = None if fault else dialect.stream_from_answer(body, self.call.facts.wants_usage)
         if stream is None or self.reader is None:
             raise AttemptError(fault or UNREADABLE)
-        for frame in self.reader.feed(stream):
-            if not frame.usage_only:
-                self._held.append(frame.raw)
+        self._gate.hold(self.reader.feed(stream))
 
     # Deciding
 
@@ -242,6 +238,8 @@ class Attempt:
         elif policy.on_gate_timeout == "failover":
             message = f"no content from the upstream within {policy.gate_timeout:g} s"
             self.fault = Fault(FaultKind.FIRST_CONTENT_TIMEOUT, Blame.PROVIDER, message, retry=True, counts=True)
+        elif self._gate.expire() is Verdict.FAIL:
+            self.fault = self._gate.fault
 
     def _commit(self) -> None:
         self.committed = True
@@ -250,16 +248,18 @@ class Attempt:
         if self.reader is None:
             self.exchange.close(self.answered)  # read whole: the connection serves the next call already
             return
-        complete = self.exchange.whole() and self.reader.finished
+        held = self._gate.held
+        held.append(self.reader.follow(b""))  # what came behind the frame that decided
+        complete = self.exchange.whole() and self.reader.finished and self.reader.fault is None
         if complete:
-            self._held.append(self.reader.terminator())
+            held.append(self.reader.terminator())
         self.relay = Relay(
             self.exchange,
             self.reader,
             self.call.deadlines,
             self.call.policy.idle_timeout,
             self._error_frame,
-            b"".join(self._held),
+            b"".join(held),
             complete,
         )
 
@@ -304,9 +304,9 @@ class Attempt:
         )
 
 
-def _frames(reader: StreamReader, data: bytes) -> list[Frame]:
+def _read(step: Callable[[bytes], list[Frame]], data: bytes) -> list[Frame]:
     try:
-        return reader.feed(data) if data else reader.close()
+        return step(data)
     except EventTooLong as exc:
         raise AttemptError(_again(TOO_LONG)) from exc
 

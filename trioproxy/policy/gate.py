@@ -36,6 +36,7 @@ class Gate:
 
     held: list[bytes] = field(init=False, factory=list)
     fault: Fault | None = field(init=False, default=None)
+    size: int = field(init=False, default=0)  # bytes that were held without judgement
     _frames: int = field(init=False, default=0)
     _bytes: int = field(init=False, default=0)
     _suspect: bool = field(init=False, default=False)
@@ -52,6 +53,13 @@ class Gate:
             if not frame.usage_only and not (frame.raw.startswith(b":") and verdict is Verdict.HOLD):
                 self.held.append(frame.raw)
         return verdict
+
+    def hold(self, frames: Iterable[Frame]) -> None:
+        """Hold frames that need no judgement any more."""
+        for frame in frames:
+            if not frame.usage_only:
+                self.held.append(frame.raw)
+                self.size += len(frame.raw)
 
     def end(self) -> Verdict:
         """The stream ended while it was held."""
