@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from urllib.parse import unquote
 
 import msgspec
+import trio
 from attrs import field, frozen
 
 from trioproxy.codec.frame import Dialect, Facts
@@ -18,18 +19,19 @@ from trioproxy.policy.deadlines import Deadlines
 class Request:
     """One request, read whole. `path` is canonical (see `canonical_path`) and without a query; header names are lower case.
 
-    `started` is when its first byte came, seconds on Trio's clock.
+    `started` is when its first byte came, seconds on Trio's clock; deadlines count from it. Where it is not given it is the
+    moment in which the request is made, which must be inside a Trio run.
     """
 
     method: str
     path: str
     headers: Mapping[bytes, bytes] = field(factory=dict, repr=False)
     body: bytes = field(default=b"", repr=False)
-    started: float = 0.0
+    started: float = field(factory=trio.current_time)
 
     @classmethod
     def post(cls, path: str, payload: object, headers: Mapping[str, str] | None = None) -> "Request":
-        """A request as an embedder writes it: `payload` is anything that JSON can say."""
+        """A request as an embedder writes it: `payload` is anything that JSON can say. Make it when it is to be sent."""
         lines = {name.lower().encode("latin-1"): value.encode("latin-1") for name, value in (headers or {}).items()}
         return cls("POST", canonical_path(path), lines, msgspec.json.encode(payload))
 

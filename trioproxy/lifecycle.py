@@ -63,6 +63,8 @@ async def exchange(line: Line, request: Request, endpoint: Endpoint) -> AsyncGen
             yield answer
             if walk.committed is not None and walk.committed.relay is not None:
                 await walk.committed.relay.linger()
+            if keepalive is not None:  # its reader may have left while the chain was still being walked
+                nursery.cancel_scope.cancel("the reader has left")
 
 
 async def _walk(line: Line, call: Call) -> Walk:

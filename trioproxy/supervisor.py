@@ -171,7 +171,7 @@ class ChannelState:
 
     def commit(self, leave: Pass, now: float) -> None:
         """The attempt has content: the channel is alive. A probe has proved it and closes; others tell at their end."""
-        self.standing.restore()
+        self.standing.restore(now)
         self.models.pop(leave.model, None)
         if leave.permit.probe:
             was = self.breaker.state
@@ -201,7 +201,7 @@ class ChannelState:
 
     def _settle_standing(self, leave: Pass, fault: Fault | None, now: float) -> None:
         if fault is None or fault.blame is Blame.CLIENT:  # it is alive, and took our key
-            self.standing.restore()
+            self.standing.restore(now)
             self.models.pop(leave.model, None)
         elif fault.kind is FaultKind.MODEL_NOT_FOUND and fault.park is not None:
             self.models.setdefault(leave.model, Standing()).park(now, fault.park, fault.message)

@@ -142,6 +142,7 @@ async def test_b43_a_channel_without_a_key_is_skipped(streamed: bool, autojump_c
         status, text, headers = await s.ask(streamed=streamed, headers=CREDENTIALS)
         assert (status, text, headers["x-trioproxy-channel"]) == (200, "hello", "b")
         assert s.hits() == "a=0 b=1"
+        await s.rest()
         (ended,) = s.ended
         assert ended.skipped == (("a", "it has no credential"),)
 

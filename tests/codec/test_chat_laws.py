@@ -107,6 +107,20 @@ def test_feeding_first_and_following_then_is_the_same(
     assert seen(mixed) == seen(exact)
 
 
+@given(bodies, splits, options, st.integers(0, 8))
+@settings(max_examples=150, deadline=None)
+def test_what_a_gate_leaves_waiting_is_not_lost(
+    body: bytes, cuts: list[int], chosen: dict[str, object], turn: int
+) -> None:
+    exact, mixed = options_of(chosen), options_of(chosen)
+    parts = pieces(body, cuts)
+    held = [f for part in parts[:turn] for f in mixed.gated(part)]
+    assert all(not f.content for f in held[:-1])
+    head = b"".join(f.raw for f in held if not f.usage_only)
+    assert head + by_follow(parts[turn:], mixed) == by_feed([body], exact)
+    assert seen(mixed) == seen(exact)
+
+
 @given(st.lists(texts, max_size=10), splits)
 def test_a_good_stream_passes_byte_for_byte(words: list[str], cuts: list[int]) -> None:
     body = ROLE + b"".join(map(token, words)) + STOP + DONE

@@ -46,6 +46,16 @@ def test_half_a_frame_is_kept_back_until_it_is_whole() -> None:
     assert stream.follow(b"\n") == token()
 
 
+def test_a_gate_stops_at_the_first_content_and_the_rest_waits_even_for_the_end() -> None:
+    stream = ChatStream()
+    assert [f.kind for f in stream.gated(WHOLE)] == [Kind.NEUTRAL, Kind.CONTENT]
+    assert b"".join(f.raw for f in stream.close()) == WHOLE[len(ROLE + token("Hi")) :]
+    stream = ChatStream()
+    stream.gated(WHOLE + token())
+    assert stream.follow(b"") == WHOLE[len(ROLE + token("Hi")) :]
+    assert stream.ended
+
+
 def test_the_usage_frame_is_dropped_only_if_it_was_not_asked_for() -> None:
     assert ChatStream(drop_usage=True).follow(WHOLE) == WHOLE.replace(USAGE, b"")
     assert ChatStream(drop_usage=False).follow(WHOLE) == WHOLE

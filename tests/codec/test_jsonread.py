@@ -20,6 +20,12 @@ def test_words_for_numbers_are_read_reported_and_replaced(word: bytes) -> None:
     assert json.loads(fixed) == {"a": None, "b": f'{word.decode()} " {word.decode()}', "c": [None]}
 
 
+def test_a_whole_answer_is_changed_only_where_it_must_be() -> None:
+    for same in (b'{"a":1}', b'{"a":"NaN"}', b'{"a":"-Infinity', b"<p>NaN</p>"):
+        assert jsonread.tidy(same) is same
+    assert jsonread.tidy(b'{"a": -Infinity,"b":"NaN"}') == b'{"a": null,"b":"NaN"}'
+
+
 @pytest.mark.parametrize("text", [b'{"a":"\\ud83d"}', b'{"a":1e999}', b'{"a":"\xff"}', b"\xef\xbb\xbf{}"])
 def test_what_only_a_strict_reader_refuses_is_read_and_is_not_odd(text: bytes) -> None:
     value, odd = jsonread.read(text)

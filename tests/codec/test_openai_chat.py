@@ -87,9 +87,9 @@ def test_other_statuses_are_classified_as_errors() -> None:
 
 
 def test_usage_of_a_whole_answer() -> None:
-    assert CHAT.usage(json.dumps({"usage": REPORT}).encode()) == Usage(input=9, output=3)
-    assert CHAT.usage(ANSWER) is None
-    assert CHAT.usage(b"<html>") is None
+    assert CHAT.read_answer(json.dumps({"usage": REPORT}).encode(), 200, 0.0)[1] == Usage(input=9, output=3)
+    assert CHAT.read_answer(ANSWER, 200, 0.0) == (None, None)
+    assert CHAT.read_answer(b"<html>", 200, 0.0)[1] is None
 
 
 def test_errors_are_rendered_in_the_dialect() -> None:

@@ -5,7 +5,8 @@ they came, so that what we may have to say ourselves (an error, the terminator) 
 is passed on after the terminator or after an error frame.
 
 Bytes are changed in three cases only. NaN and Infinity become null. `model` is replaced if the reader was told to. A
-terminator that comes before every choice has finished is withheld, because a client would take it for a good end. Text is never decoded, so a character cut in two by the network stays whole.
+terminator that comes before every choice has finished is withheld, because a client would take it for a good end. Text is
+never decoded, so a character cut in two by the network stays whole.
 """
 
 from attrs import define, field
@@ -101,16 +102,16 @@ class ChatStream:
 
     def close(self) -> list[Frame]:
         """At the upstream's end: the last frame if it only lacks its blank line, made whole; what was cut is dropped."""
+        frames = self.feed(b"")  # what a gate left waiting
         rest = self._framer.close()
         if not rest or self._over:
-            return []
+            return frames
         if not rest.strip(b"\r\n"):
-            return [Frame(rest, Kind.NEUTRAL)]
-        raw = sse.complete(rest)
-        event = sse.parse(raw)
+            return [*frames, Frame(rest, Kind.NEUTRAL)]
+        event = sse.parse(sse.complete(rest))
         verdict = judge(event)
         readable = event.data.strip() or verdict.kind is Kind.ERROR
-        return [self._note(event, verdict)] if readable and verdict.kind is not Kind.SUSPECT else []
+        return [*frames, self._note(event, verdict)] if readable and verdict.kind is not Kind.SUSPECT else frames
 
     def terminator(self) -> bytes:
         """What a good end still owes the client: `[DONE]`, where every choice finished and the upstream sent none."""

@@ -1,4 +1,4 @@
-"""Whose fault it is, as data: words first, then phrases, then statuses (PROTOCOLS of the providers, as of November 2026).
+"""Whose fault it is, as data: words first, then phrases, then statuses (as the providers say it, November 2026).
 
 A word is an error's `code`, `type` or anything else that a machine wrote (Gemini's reason, OpenRouter's `error_type`,
 Anthropic's `error_code`, Bedrock's header). Words decide ahead of statuses, because one status hides opposite cases: a 429 is
@@ -18,14 +18,13 @@ TO_MIDNIGHT = -1.0  # a park that ends at the next UTC midnight
 
 @frozen
 class Rule:
-    """What follows from one signal. `park` is seconds or `TO_MIDNIGHT`; `cools` asks for a cooldown even unhinted."""
+    """What follows from one signal. `park` is seconds or `TO_MIDNIGHT`."""
 
     kind: FaultKind
     blame: Blame
     retry: bool = True
     counts: bool = False
     park: float | None = None
-    cools: bool = False
 
 
 def _client(kind: FaultKind) -> Rule:
@@ -45,8 +44,8 @@ BILLING = Rule(FaultKind.BILLING, Blame.KEY, park=HOUR)
 LOW_CREDIT = Rule(FaultKind.BILLING, Blame.KEY, counts=True, park=HOUR)
 FORBIDDEN = Rule(FaultKind.FORBIDDEN, Blame.KEY, park=600.0)
 DAY_IS_OVER = Rule(FaultKind.RATE_LIMITED, Blame.KEY, park=TO_MIDNIGHT)
-RATE = Rule(FaultKind.RATE_LIMITED, Blame.RATE, cools=True)
-RAMP = Rule(FaultKind.RAMP, Blame.RATE, cools=True)
+RATE = Rule(FaultKind.RATE_LIMITED, Blame.RATE)
+RAMP = Rule(FaultKind.RAMP, Blame.RATE)
 OVERLOADED = Rule(FaultKind.OVERLOADED, Blame.PROVIDER, counts=True)
 SERVER = Rule(FaultKind.SERVER_ERROR, Blame.PROVIDER, counts=True)
 PASSING = Rule(FaultKind.SERVER_ERROR, Blame.PROVIDER)

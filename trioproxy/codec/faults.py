@@ -19,7 +19,6 @@ from trioproxy.errors import Blame, Fault
 
 Headers = Sequence[tuple[bytes, bytes]]
 
-DEFAULT_COOLDOWN = 1.0  # seconds: throttled without a hint
 _DAY = 86_400.0
 _LONGEST_MESSAGE = 500  # characters: enough for any provider's sentence, too little for a page
 _LARGEST_BODY = 65_536  # bytes of an error body that are looked at
@@ -114,8 +113,6 @@ def _fault(rule: Rule, evidence: Evidence, *, status: int, wall: float | None, b
     if park == table.TO_MIDNIGHT:
         park = evidence.asked or (table.HOUR if wall is None else _DAY - wall % _DAY)
     cooldown = evidence.delay if evidence.asked is None else evidence.asked
-    if rule.cools and cooldown is None:
-        cooldown = DEFAULT_COOLDOWN
     waits = rule.blame in (Blame.RATE, Blame.PROVIDER)
     return Fault(
         kind=rule.kind,

@@ -37,12 +37,9 @@ class OpenAIChat:
         """A reader for one upstream stream."""
         return ChatStream(drop_usage=drop_usage, choices=choices, rewrite_model=rewrite_model)
 
-    def usage(self, body: bytes) -> Usage | None:
-        """The usage in a whole answer; None where it tells nothing or cannot be read."""
-        try:
-            return usage_of(jsonread.read(body)[0])
-        except ValueError:
-            return None
+    def read_answer(self, body: bytes, status: int, wall: float) -> tuple[Fault | None, Usage | None]:
+        """Judge a whole 2xx answer and read its usage, in one decoding."""
+        return read_answer(status, body, wall=wall)
 
     def answer_from_stream(self, body: bytes) -> bytes | None:
         """One answer from a whole stream, where one was asked for; None if it is no complete answer."""
@@ -74,16 +71,26 @@ CHAT = OpenAIChat()
 
 def judge_answer(status: int, body: bytes, *, wall: float) -> Fault | None:
     """Judge a whole 2xx body: None if it has choices that can be used, and no error anywhere."""
+    return read_answer(status, body, wall=wall)[0]
+
+
+def read_answer(status: int, body: bytes, *, wall: float) -> tuple[Fault | None, Usage | None]:
+    """As `judge_answer`, and the usage that the body reports."""
     form = jsonread.form_of(body)
     if form == "empty":
-        return _no_answer(FaultKind.EMPTY, status, "the provider answered with an empty body")
+        return _no_answer(FaultKind.EMPTY, status, "the provider answered with an empty body"), None
     try:
         answer = jsonread.read(body)[0] if form == "json" else None
     except ValueError:
-        return _no_answer(FaultKind.NOT_AN_ANSWER, status, "the provider answered with unreadable JSON")
+        return _no_answer(FaultKind.NOT_AN_ANSWER, status, "the provider answered with unreadable JSON"), None
     if answer is None:
         what = {"html": "an HTML page", "sse": "an event stream"}.get(form, "something else")
-        return _no_answer(FaultKind.NOT_AN_ANSWER, status, f"the provider answered with {what} where JSON was expected")
+        message = f"the provider answered with {what} where JSON was expected"
+        return _no_answer(FaultKind.NOT_AN_ANSWER, status, message), None
+    return _fault_in(answer, status, wall), usage_of(answer)
+
+
+def _fault_in(answer: object, status: int, wall: float) -> Fault | None:
     error = error_in(answer)
     if error is not None:
         return classify_error_object(error, wall=wall)

@@ -9,7 +9,7 @@ import calendar
 import re
 from collections.abc import Sequence
 
-CAP = 600.0  # seconds: the most that throttling may keep a channel out, see ACCEPTANCE policy "provider-given cooldown"
+CAP = 600.0  # seconds: the most that throttling may keep a channel out; longer is not believed
 
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)")
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")

@@ -40,21 +40,19 @@ _LOUD = {
 
 @define(eq=False)
 class LineWriter:
-    """Collects lines and writes them behind the scenes. What structlog calls a logger: it has `msg`."""
+    """Collects lines and writes them behind the scenes."""
 
     stream: BinaryIO
     dropped: int = field(init=False, default=0)
     _waiting: list[bytes] = field(init=False, factory=list)
     _more: trio.Event = field(init=False, factory=trio.Event)
 
-    def msg(self, line: bytes | str) -> None:
+    def write(self, line: bytes | str) -> None:
         if len(self._waiting) >= MAX_WAITING:
             self.dropped += 1
             return
         self._waiting.append(line if isinstance(line, bytes) else line.encode())
         self._more.set()
-
-    debug = info = warning = error = msg
 
     async def run(self) -> None:
         """Write until cancelled. Lines that are waiting then are for `flush`."""
@@ -74,47 +72,51 @@ class LineWriter:
 
 @define(eq=False)
 class Log:
-    """The subscriber. Money is shown in USD, durations in milliseconds."""
+    """The subscriber. Money is shown in USD, durations in milliseconds.
+
+    The pipeline is structlog's: processors, each from dict to dict, and a renderer last. It is called here directly, because
+    a bound logger around it takes 4 of the 8 µs that a line may cost.
+    """
 
     writer: LineWriter
-    _logger: Any
+    _processors: tuple[structlog.typing.Processor, ...]
+    _least: int
 
     @classmethod
     def to(cls, stream: BinaryIO, settings: Logging, wall: Callable[[], float]) -> "Log":
         """A log on a stream: JSON, or for people where that is asked for or the stream is a terminal."""
-        writer = LineWriter(stream)
         human = settings.format == "human" or (settings.format == "auto" and stream.isatty())
-
         renderer: Any = structlog.dev.ConsoleRenderer(colors=stream.isatty()) if human else _render_json
-        logger = structlog.wrap_logger(
-            writer,
-            processors=[structlog.processors.add_log_level, _timestamp(wall, human=human), renderer],
-            wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[settings.level]),
-            context_class=dict,
-            cache_logger_on_first_use=True,
-        )
-        return cls(writer, logger)
+        return cls(LineWriter(stream), (_timestamp(wall, human=human), renderer), _LEVELS[settings.level])
 
     def __call__(self, event: Event) -> None:
         match event:
             case ExchangeEnded():
-                getattr(self._logger, _LOUD.get(event.reason, "info"))("exchange", **_exchange(event))
+                self._line(_LOUD.get(event.reason, "info"), "exchange", _exchange(event))
             case BreakerMoved():
-                loud = self._logger.warning if event.state == "open" else self._logger.info
-                loud("breaker", channel=event.channel, was=event.was, state=event.state)
+                fields = {"channel": event.channel, "was": event.was, "state": event.state}
+                self._line("warning" if event.state == "open" else "info", "breaker", fields)
             case ChannelParked():
-                self._logger.error(
-                    "parked", channel=event.channel, kind=event.kind, seconds=event.seconds, message=event.message
-                )
+                fields = {"channel": event.channel, "kind": event.kind, "message": event.message}
+                self._line("error", "parked", {**fields, "seconds": round(event.seconds, 3)})
             case ChannelCooled():
-                self._logger.info("cooling", channel=event.channel, kind=event.kind, seconds=round(event.seconds, 3))
+                fields = {"channel": event.channel, "kind": event.kind}
+                self._line("info", "cooling", {**fields, "seconds": round(event.seconds, 3)})
 
     def bug(self, exc: BaseException) -> None:
         """A fault of our own, with its traceback."""
-        self._logger.error("bug", exception="".join(traceback.format_exception(exc)))
+        self._line("error", "bug", {"exception": "".join(traceback.format_exception(exc))})
 
     def say(self, message: str, **fields: object) -> None:
-        self._logger.info(message, **fields)
+        self._line("info", message, fields)
+
+    def _line(self, level: str, name: str, fields: dict[str, Any]) -> None:
+        if _LEVELS[level] < self._least:
+            return
+        line: Any = {"event": name, "level": level, **fields}
+        for processor in self._processors:
+            line = processor(None, level, line)
+        self.writer.write(line)
 
 
 def _timestamp(wall: Callable[[], float], *, human: bool) -> Any:

@@ -70,6 +70,7 @@ class Attempt:
     _ticket: Ticket = field(init=False, factory=Ticket)
     _leave: Pass | None = field(init=False, default=None)
     _waiting_for: Wait = field(init=False, default=Wait.HEADERS)
+    _usage: Usage | None = field(init=False, default=None)
     _gate: Gate = field(init=False, factory=Gate)
 
     def __attrs_post_init__(self) -> None:
@@ -140,7 +141,7 @@ class Attempt:
         dialect = self.call.endpoint.dialect
         if _looks_like(body) == "sse":
             body = dialect.answer_from_stream(body) or body
-        fault = dialect.fault_of(200, self.head.headers if self.head else [], body, self.wall())
+        fault, self._usage = dialect.read_answer(body, 200, self.wall())
         if fault is not None:
             raise AttemptError(fault)
         self.body = body
@@ -217,7 +218,7 @@ class Attempt:
         """A stream was asked for and something else came: judge the bytes, not the label."""
         body = await self._whole(first)
         dialect = self.call.endpoint.dialect
-        fault = dialect.fault_of(200, self.head.headers if self.head else [], body, self.wall())
+        fault, _ = dialect.read_answer(body, 200, self.wall())
         stream = None if fault else dialect.stream_from_answer(body, self.call.facts.wants_usage)
         if stream is None or self.reader is None:
             raise AttemptError(fault or UNREADABLE)
@@ -271,9 +272,7 @@ class Attempt:
     @property
     def usage(self) -> Usage | None:
         """What the provider says was used, where it said so."""
-        if self.reader is not None:
-            return self.reader.usage
-        return self.call.endpoint.dialect.usage(self.body) if self.body else None
+        return self._usage if self.reader is None else self.reader.usage
 
     def release(self, *, evidence: bool = True) -> None:
         """Give everything back: synchronous, idempotent. Without `evidence` the channel learns nothing from it."""

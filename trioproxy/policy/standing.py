@@ -45,6 +45,8 @@ class Standing:
 
     def cool(self, now: float, hint: float | None, why: str) -> float:
         """Leave the channel alone for as long as the provider says, or for our own backoff. Returns the seconds."""
+        if hint is None and now < self.until:  # a call that was on its way when another one's answer began the cooldown
+            return self.until - now
         backoff = min(LAST_COOLDOWN, FIRST_COOLDOWN * 2.0 ** min(self._strikes, 6))
         seconds = backoff if hint is None else hint
         self._strike(now, seconds, why, parked=False)
@@ -58,8 +60,10 @@ class Standing:
         self._strike(now, doubled, why, parked=True)
         return doubled
 
-    def restore(self) -> None:
-        """The channel answered: in order again."""
+    def restore(self, now: float) -> None:
+        """The channel answered: in order again. While it rests, that was a call from before, and lifts nothing."""
+        if now < self.until:
+            return
         self._strikes = 0
         self._in_trial = False
         self.parked = False
@@ -72,8 +76,8 @@ class Standing:
     def _strike(self, now: float, seconds: float, why: str, *, parked: bool) -> None:
         if not parked and self.parked and now < self.until:
             return  # a throttle does not shorten a park
+        self._strikes += now >= self.until  # calls that were under way together are one strike
         self.until = max(self.until, now + seconds) if parked == self.parked else now + seconds
         self.parked = parked
         self.why = why
-        self._strikes += 1
         self._in_trial = False
