@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Generator
 from pathlib import Path
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from bench import process
 from bench.arrivals import Segment
@@ -24,6 +24,8 @@ from bench.workload import Endpoint, Mix, Shape
 
 MICRO = 1e6
 LADDER = (0.2, 0.35, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+FEW = 30  # with fewer complete calls than this, those under way at a window's ends weigh too much: measure again,
+LONG = 20.0  # for so many seconds
 SETTLE = 3.0  # seconds at rest before a resident size is read as idle or recovered
 
 
@@ -158,6 +160,8 @@ def measure(one: Running, case: Case, number: int) -> Window:
     limits = Limits(case.seconds, warmup=case.warmup)
     load = Load(one.endpoint, Mix.of((case.shape,), one.endpoint), limits, mark)
     tally = load.run_closed(case.concurrency, spread=case.spread)
+    if tally.complete < FEW and not tally.failures and case.seconds < LONG:
+        return measure(one, evolve(case, seconds=LONG, warmup=LONG / 4), number)
     opened, closed = marks["open"], marks["close"]
     one.loaded = max(one.loaded, closed.target.rss)
     group = tally.groups.get(case.shape.name)

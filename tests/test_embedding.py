@@ -249,6 +249,26 @@ async def test_many_calls_at_once_share_one_gateway(autojump_clock: MockClock) -
         assert p.at_rest()
 
 
+async def test_a_local_channel_needs_no_key_and_is_sent_none(autojump_clock: MockClock) -> None:
+    """`trioproxy check` lets a channel on this machine go without `api_key`; so it is asked, without a credential."""
+    local = FakeUpstream("local", host="localhost").script(steps.chat("hello"))
+    toml = f"""
+        [[channels]]
+        name = "local"
+        base_url = "{local.base_url}"
+        [[models]]
+        name = "m"
+        channels = [{{ channel = "local", model = "x" }}]
+    """
+    async with open_network() as network:
+        local.listen(network)
+        async with open_gateway(parse_config(toml, "local.toml"), dial=network.dial) as gateway:
+            assert gateway.ready()
+            async with gateway.dispatch(Request.post(CHAT, PROMPT)) as answer:
+                assert answer.status == 200
+    assert "authorization" not in local.requests[0].headers
+
+
 def test_a_wrong_configuration_says_everything_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         parse_config('[listen]\ndata = 3\n[[channels]]\nname = "a"\n', "inside.toml")

@@ -3,8 +3,7 @@
 Only this module constructs; everything else receives what it uses. Nothing here decides about a request.
 """
 
-import math
-import secrets
+import random
 import signal
 import ssl
 import sys
@@ -117,7 +116,7 @@ def build(
     }
     channels = Family(states)
     classifier = Classifier(
-        config.defaults, config.classes, config.listen.max_body, lambda: f"req_{secrets.token_hex(12)}"
+        config.defaults, config.classes, config.listen.max_body, _request_id
     )
     line = Line(
         Keyring.of(config.keys),
@@ -127,6 +126,11 @@ def build(
         wall,
     )
     return Gateway(line, Supervisor(channels), ENDPOINTS, CHAT)
+
+
+def _request_id() -> str:
+    """Unique, not secret; `secrets` would ask the kernel at every call."""
+    return f"req_{random.getrandbits(96):024x}"
 
 
 def _channel(
@@ -157,7 +161,7 @@ def _channel(
         None
         if price is None
         else Tariff(price.input, price.input if price.cached_input is None else price.cached_input, price.output),
-        "it has no credential" if channel.auth != "none" and credential is None else None,
+        "it has no credential" if channel.auth != "none" and channel.api_key and credential is None else None,
     )
 
 

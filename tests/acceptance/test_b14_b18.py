@@ -168,7 +168,6 @@ ODD = {
     "null": {"choices": None},
     "missing": {},
     "object": {"choices": {}},
-    "of null": {"choices": [None]},
 }
 odd = pytest.mark.parametrize("choices", ODD.values(), ids=ODD.keys())
 

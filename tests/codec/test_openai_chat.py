@@ -51,6 +51,8 @@ def test_an_answer_with_choices_is_no_fault(body: bytes) -> None:
         (b'{"choices":[{"mess', FaultKind.NOT_AN_ANSWER),
         (b"<html>502</html>", FaultKind.NOT_AN_ANSWER),
         (token(), FaultKind.NOT_AN_ANSWER),
+        (token() + b'data: {"error":{"message":"x","code":502}}\n\ndata: [DONE]\n\n', FaultKind.SERVER_ERROR),
+        (b'event: error\ndata: {"error":{"code":"rate_limit_exceeded"}}\n\n', FaultKind.RATE_LIMITED),
         (b"upstream connect error", FaultKind.NOT_AN_ANSWER),
         (b'{"error":{"message":"ResourceExhausted","code":502}}', FaultKind.SERVER_ERROR),
         (b'[{"error":{"message":"x","code":503}}]', FaultKind.SERVER_ERROR),

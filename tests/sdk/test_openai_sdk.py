@@ -47,7 +47,8 @@ def alone() -> Generator[Running]:
 
 
 def client_of(gateway: Running, **options: Any) -> openai.OpenAI:
-    return openai.OpenAI(**({"api_key": "unused", "base_url": gateway.base_url, "timeout": 15} | options))
+    settings: dict[str, Any] = {"api_key": "unused", "base_url": gateway.base_url, "timeout": 15} | options
+    return openai.OpenAI(**settings)
 
 
 def said(chunks: list[ChatCompletionChunk]) -> str:
@@ -209,10 +210,11 @@ def test_a_conversation_goes_on_while_its_channels_break(alone: Running) -> None
 
 def test_a_stream_that_is_cut_after_content_raises_and_never_looks_complete(alone: Running) -> None:
     alone.break_down("cut")
-    chunks = []
-    with client_of(alone) as client, pytest.raises(openai.APIError, match="ended early"):
-        for chunk in client.chat.completions.create(model=MODEL, messages=HELLO, stream=True):
-            chunks.append(chunk)  # noqa: PERF402 - what came before the error counts
+    chunks: list[ChatCompletionChunk] = []
+    with client_of(alone) as client:
+        stream = client.chat.completions.create(model=MODEL, messages=HELLO, stream=True)
+        with pytest.raises(openai.APIError, match="ended early"):
+            chunks.extend(stream)  # what came before the error stays in it
     assert said(chunks)
     assert not any(choice.finish_reason for chunk in chunks for choice in chunk.choices)
     assert [line["reason"] for line in alone.end()] == ["cut_after_commit"]

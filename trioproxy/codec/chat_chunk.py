@@ -29,7 +29,11 @@ _SPOKEN = ("refusal", "reasoning", "reasoning_content", "reasoning_details", "im
 
 @define(eq=False)
 class Verdict:
-    """One event, judged. `strict` is the event's data as strict JSON, where it was not."""
+    """One event, judged. `strict` is the event's data as strict JSON, where it was not.
+
+    `told`: a client that knows the dialect sees by itself that an error is one (the official SDK looks for a top-level
+    `error` and passes over everything else).
+    """
 
     kind: Kind
     content: bool = False
@@ -38,6 +42,7 @@ class Verdict:
     usage_only: bool = False
     fault: Fault | None = None
     strict: bytes | None = None
+    told: bool = False
 
 
 def judge(event: Event) -> Verdict:
@@ -55,6 +60,8 @@ def judge(event: Event) -> Verdict:
             return Verdict(Kind.ERROR, fault=classify_error_object(said))
         return Verdict(Kind.SUSPECT)
     verdict = _judge_json(chunk, named_error=event.event == b"error")
+    if verdict.kind is not Kind.ERROR and not jsonread.is_text(data):
+        return Verdict(Kind.SUSPECT)
     if odd:
         verdict.strict = jsonread.strict(event.data)
     return verdict
@@ -109,7 +116,8 @@ def index_of(choice: dict[str, object]) -> int:
 def _judge_json(chunk: object, *, named_error: bool) -> Verdict:
     error = chunk if named_error else error_in(chunk)
     if error is not None:
-        return Verdict(Kind.ERROR, usage=usage_of(chunk), fault=classify_error_object(error))
+        told = isinstance(chunk, dict) and bool(chunk.get("error"))
+        return Verdict(Kind.ERROR, usage=usage_of(chunk), fault=classify_error_object(error), told=told)
     if not isinstance(chunk, dict):
         return Verdict(Kind.SUSPECT)
     choices = _choices(chunk)

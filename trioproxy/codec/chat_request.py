@@ -38,10 +38,11 @@ def request_for(body: bytes, facts: Facts, shape: Shape, model: str) -> bytes:
 def _edits(body: bytes, facts: Facts, shape: Shape, model: str) -> list[Edit]:
     spans = facts.members
     edits: list[Edit] = [(*spans["model"], jsonread.write(model))]
-    dropped, renamed = _plan(body, spans, shape)
-    if not shape.force_usage:
+    dropped, renamed = _plan(body, spans, shape) if shape.rename or shape.allow is not None else (set(), {})
+    if not shape.force_usage and "stream_options" in spans:
         dropped.add("stream_options")  # such a channel refuses the parameter, whoever sent it
-    edits += removal(body, spans, dropped)
+    if dropped:
+        edits += removal(body, spans, dropped)
     edits += [(*key_span(body, spans, name), jsonread.write(word)) for name, word in renamed.items()]
     if shape.null_content != "keep":
         edits += _null_contents(body, spans["messages"], drop=shape.null_content == "drop")

@@ -4,9 +4,10 @@ Before commit `feed` gives frames, each with the exact bytes it came as. After c
 they came, so that what we may have to say ourselves (an error, the terminator) always stands between two of them. Nothing
 is passed on after the terminator or after an error frame.
 
-Bytes are changed in three cases only. NaN and Infinity become null. `model` is replaced if the reader was told to. A
-terminator that comes before every choice has finished is withheld, because a client would take it for a good end. Text is
-never decoded, so a character cut in two by the network stays whole.
+Bytes are changed in four cases only. NaN and Infinity become null. `model` is replaced if the reader was told to. A
+terminator that comes before every choice has finished is withheld, because a client would take it for a good end. An error
+in a shape that the client's SDK would pass over is followed by one that it sees. Text is never decoded on its way, so a
+character cut in two by the network stays whole.
 """
 
 from attrs import define, field
@@ -16,7 +17,8 @@ from trioproxy.codec.chat_chunk import Verdict, judge
 from trioproxy.codec.chat_template import Template
 from trioproxy.codec.frame import Frame, Kind
 from trioproxy.codec.jsonsplice import DuplicateKey, NotAnObject, members, splice
-from trioproxy.errors import Fault
+from trioproxy.codec.problem import error_frame, problem_of
+from trioproxy.errors import AttemptError, Fault
 from trioproxy.journal import Usage
 
 DONE = b"data: [DONE]\n\n"
@@ -170,14 +172,17 @@ class ChatStream:
         """The frame's bytes as the client may have them: as they came, but for the cases in the module's docstring."""
         if verdict.kind is Kind.END and not self.finished:
             return b""
+        owed = b""
+        if verdict.fault is not None and not verdict.told:
+            owed = error_frame(problem_of(AttemptError(verdict.fault)))
         data = verdict.strict or event.data
         if self.rewrite_model is not None:
             data = with_model(data, self.rewrite_model)
         if data is event.data:
-            return event.raw
+            return event.raw + owed if owed else event.raw
         name = b"event: " + event.event + b"\n" if event.event else b""
         lines = b"".join(b"data: " + line + b"\n" for line in data.split(b"\n"))
-        return name + lines + b"\n"
+        return name + lines + b"\n" + owed
 
 
 def with_model(text: bytes, model: str) -> bytes:

@@ -34,6 +34,14 @@ def read(data: bytes) -> tuple[object, bool]:
     return value, bool(odd)
 
 
+def is_text(data: bytes) -> bool:
+    """Whether it is UTF-8 throughout, without which no client can read it, JSON or not."""
+    try:
+        return data.isascii() or bool(data.decode())
+    except UnicodeDecodeError:
+        return False
+
+
 def strict(data: bytes) -> bytes:
     """The same text with null for NaN and Infinity, outside strings only."""
     return _WORDS.sub(lambda word: word[0] if word[0].startswith(b'"') else b"null", data)

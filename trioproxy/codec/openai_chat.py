@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from attrs import evolve, frozen
 
-from trioproxy.codec import jsonread
-from trioproxy.codec.chat_chunk import error_in
+from trioproxy.codec import jsonread, sse
+from trioproxy.codec.chat_chunk import error_in, judge
 from trioproxy.codec.chat_facts import facts_of
 from trioproxy.codec.chat_relabel import answer_from_frames, stream_from_answer
 from trioproxy.codec.chat_request import request_for
-from trioproxy.codec.chat_stream import ChatStream
+from trioproxy.codec.chat_stream import ChatStream, with_model
 from trioproxy.codec.faults import classify, classify_error_object
 from trioproxy.codec.frame import Facts, Shape
 from trioproxy.codec.problem import Problem, error_frame, render
@@ -40,6 +40,11 @@ class OpenAIChat:
     def read_answer(self, body: bytes, status: int, wall: float) -> tuple[Fault | None, Usage | None]:
         """Judge a whole 2xx answer and read its usage, in one decoding."""
         return read_answer(status, body, wall=wall)
+
+    def dressed(self, body: bytes, rewrite_model: str | None) -> bytes:
+        """A whole answer as the client may have it: strict JSON, and with another `model` where that is asked for."""
+        body = jsonread.tidy(body)
+        return body if rewrite_model is None else with_model(body, rewrite_model)
 
     def answer_from_stream(self, body: bytes) -> bytes | None:
         """One answer from a whole stream, where one was asked for; None if it is no complete answer."""
@@ -83,11 +88,16 @@ def read_answer(status: int, body: bytes, *, wall: float) -> tuple[Fault | None,
         answer = jsonread.read(body)[0] if form == "json" else None
     except ValueError:
         return _no_answer(FaultKind.NOT_AN_ANSWER, status, "the provider answered with unreadable JSON"), None
+    if form == "sse" and (said := _error_in_stream(body)) is not None:
+        return said
     if answer is None:
         what = {"html": "an HTML page", "sse": "an event stream"}.get(form, "something else")
         message = f"the provider answered with {what} where JSON was expected"
         return _no_answer(FaultKind.NOT_AN_ANSWER, status, message), None
-    return _fault_in(answer, status, wall), usage_of(answer)
+    fault = _fault_in(answer, status, wall)
+    if fault is None and not jsonread.is_text(body):
+        fault = _no_answer(FaultKind.NOT_AN_ANSWER, status, "the provider answered with JSON that is not UTF-8")
+    return fault, usage_of(answer)
 
 
 def _fault_in(answer: object, status: int, wall: float) -> Fault | None:
@@ -100,6 +110,11 @@ def _fault_in(answer: object, status: int, wall: float) -> Fault | None:
     if not isinstance(choices, list) or not any(map(_usable, choices)):
         return _no_answer(FaultKind.EMPTY, status, "the provider's answer has no usable choice")
     return None
+
+
+def _error_in_stream(body: bytes) -> Fault | None:
+    """The error that a stream told, where one answer was asked for: it says more than that the form is wrong."""
+    return next((fault for event in sse.events(body) if (fault := judge(event).fault) is not None), None)
 
 
 def _usable(choice: object) -> bool:

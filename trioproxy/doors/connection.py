@@ -231,6 +231,7 @@ class Connection:
     async def _send_stream(self, answer: Answer, head: RequestHead) -> None:
         """Chunks as they come. A peer of HTTP/1.0 gets the bytes as they are, until the connection closes."""
         chunked = head.version != "1.0"
+        head.keep_alive = head.keep_alive and chunked  # what has no framing ends with its connection
         framing = b"transfer-encoding: chunked\r\n" if chunked else b""
         out = self._head(answer.status, answer.lines, framing, head)
         while True:
@@ -248,7 +249,7 @@ class Connection:
 
     def _head(self, status: int, lines: bytes, framing: bytes, head: RequestHead) -> bytes:
         close = b""
-        if not head.keep_alive or self._leaving or (not framing):
+        if not head.keep_alive or self._leaving:
             close = b"connection: close\r\n"
         elif head.version == "1.0":
             close = b"connection: keep-alive\r\n"

@@ -120,6 +120,7 @@ def joined(headers: Headers, name: bytes) -> bytes:
     return b", ".join([value for found, value in headers if found == name])
 
 
+@lru_cache(maxsize=1024)  # names of channels and models, for the most part
 def safe_value(text: str) -> bytes:
     """`text` as a header value that cannot break the head: Latin-1, no control characters, at most 1 KiB."""
     return text[:MAX_VALUE].encode("latin-1", "replace").translate(None, _NOT_PRINTABLE).strip(b" ")

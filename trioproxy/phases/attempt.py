@@ -137,16 +137,17 @@ class Attempt:
         if self.call.policy.on_gate_timeout == "failover":
             self._waiting_for = Wait.CONTENT
             scope.deadline = min(scope.deadline, trio.current_time() + self.call.policy.gate_timeout)
-        body = await self._whole()
+        body = await self._whole(scope)
         dialect = self.call.endpoint.dialect
         if _looks_like(body) == "sse":
             body = dialect.answer_from_stream(body) or body
         fault, self._usage = dialect.read_answer(body, 200, self.wall())
         if fault is not None:
-            raise AttemptError(fault)
-        self.body = body
+            raise AttemptError(self._fault_of(200, body))  # with what the headers say of it
+        self.body = dialect.dressed(body, self.rewrite_model)
 
-    async def _whole(self, start: bytes = b"") -> bytes:
+    async def _whole(self, scope: trio.CancelScope, start: bytes = b"") -> bytes:
+        """All of the body. Once it has begun, white space (a provider's keep-alive) apart, it may not stall."""
         parts = [start]
         size = len(start)
         while data := await self.exchange.receive():
@@ -154,6 +155,9 @@ class Attempt:
             size += len(data)
             if size > self.channel.max_answer:
                 raise AttemptError(TOO_LONG)
+            if self._waiting_for is Wait.END or not (data.isspace() or self.exchange.whole()):
+                self._waiting_for = Wait.END
+                scope.deadline = min(trio.current_time() + self.call.policy.idle_timeout, self.call.deadlines.start)
         return b"".join(parts)
 
     # Streams: the gate holds the first frames until they decide, assured mode holds all of them.
@@ -167,7 +171,7 @@ class Attempt:
         )
         first = await self.exchange.receive()
         if _looks_like(first) not in ("sse", ""):
-            await self._unlabelled(first)
+            await self._unlabelled(scope, first)
             return
         await self._pass_gate(first, self.reader)
         if policy.mode == "assured":
@@ -189,6 +193,8 @@ class Attempt:
     async def _assure(self, scope: trio.CancelScope, reader: StreamReader) -> None:
         """Hold the whole stream until it ended well; then a cut after content still fails over."""
         self._waiting_for = Wait.END
+        if self._gate.expire() is Verdict.FAIL:
+            raise AttemptError(UNREADABLE)
         frames = reader.feed(b"")
         while self._hold(frames, reader) and not reader.ended:
             scope.deadline = min(trio.current_time() + self.call.policy.idle_timeout, self.call.deadlines.start)
@@ -214,14 +220,16 @@ class Attempt:
         self._gate.hold(frames)
         return self._gate.size <= MAX_ASSURED
 
-    async def _unlabelled(self, first: bytes) -> None:
+    async def _unlabelled(self, scope: trio.CancelScope, first: bytes) -> None:
         """A stream was asked for and something else came: judge the bytes, not the label."""
-        body = await self._whole(first)
+        body = await self._whole(scope, first)
         dialect = self.call.endpoint.dialect
         fault, _ = dialect.read_answer(body, 200, self.wall())
-        stream = None if fault else dialect.stream_from_answer(body, self.call.facts.wants_usage)
+        if fault is not None:
+            raise AttemptError(self._fault_of(200, body))
+        stream = dialect.stream_from_answer(body, self.call.facts.wants_usage)
         if stream is None or self.reader is None:
-            raise AttemptError(fault or UNREADABLE)
+            raise AttemptError(UNREADABLE)
         self._gate.hold(self.reader.feed(stream))
 
     # Deciding
@@ -235,7 +243,7 @@ class Attempt:
             message = f"no answer from the upstream within {policy.headers_timeout:g} s"
             self.fault = Fault(FaultKind.HEADERS_TIMEOUT, Blame.PROVIDER, message, retry=True, counts=True)
         elif waiting_for is Wait.END:
-            self.fault = _again(STALLED)
+            self.fault = None if self.reader and self.reader.finished else _again(STALLED)
         elif policy.on_gate_timeout == "failover":
             message = f"no content from the upstream within {policy.gate_timeout:g} s"
             self.fault = Fault(FaultKind.FIRST_CONTENT_TIMEOUT, Blame.PROVIDER, message, retry=True, counts=True)
@@ -245,13 +253,14 @@ class Attempt:
     def _commit(self) -> None:
         self.committed = True
         assert self._leave is not None
-        self.family.post(self.channel.commit, self._leave, self.answered)
         if self.reader is None:
             self.exchange.close(self.answered)  # read whole: the connection serves the next call already
             return
+        self.family.post(self.channel.commit, self._leave, self.answered)
         held = self._gate.held
         held.append(self.reader.follow(b""))  # what came behind the frame that decided
-        complete = self.exchange.whole() and self.reader.finished and self.reader.fault is None
+        over = self.exchange.whole() or self._waiting_for is Wait.END
+        complete = over and self.reader.finished and self.reader.fault is None
         if complete:
             held.append(self.reader.terminator())
         self.relay = Relay(

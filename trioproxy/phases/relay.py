@@ -77,9 +77,9 @@ class Relay:
                 data = await self.exchange.receive()
         except AttemptError:
             return self._close()
-        if scope.cancelled_caught:
+        if scope.cancelled_caught and not self.reader.finished:
             return self._fail(OUT_OF_TIME if total <= stalled else STALLED)
-        if not data:
+        if not data:  # also where it has said all and forgets to close
             return self._close()
         try:
             out = self.reader.follow(data)

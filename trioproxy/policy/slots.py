@@ -19,7 +19,7 @@ class Ticket:
 
 @define(eq=False)
 class Slots:
-    """The slots of one channel. Both methods return the tickets that were granted by them, for the shell to wake."""
+    """The slots of one channel. `offer` and `withdraw` return the tickets that were granted by them, for the shell to wake."""
 
     limit: int
     held: int = field(init=False, default=0)
@@ -28,6 +28,14 @@ class Slots:
     @property
     def waiting(self) -> int:
         return len(self._waiting)
+
+    def take(self, ticket: Ticket) -> bool:
+        """A free slot at once, where there is one and nobody waits for it."""
+        if self._waiting or self.held >= self.limit:
+            return False
+        ticket.granted = True
+        self.held += 1
+        return True
 
     def offer(self, ticket: Ticket) -> list[Ticket]:
         self._waiting.append(ticket)
@@ -39,7 +47,7 @@ class Slots:
             self.held -= 1
         elif ticket in self._waiting:
             self._waiting.remove(ticket)
-        return self._grant()
+        return self._grant() if self._waiting else []
 
     def _grant(self) -> list[Ticket]:
         granted = []
