@@ -68,7 +68,8 @@ class Caller:
         """The server closed. An answer without a length ends here; the parser knows."""
         with contextlib.suppress(httptools.HttpParserError):
             self.parser.feed_data(b"")
-        self.finish("cut" if self.exchange and self.exchange.latest else "closed before an answer")
+        when = "midway" if self.exchange and self.exchange.latest else "before an answer"
+        self.finish(f"{self.line.end} {when}")
 
     def on_body(self, data: bytes) -> None:
         """A piece of the answer, kept until all of what was read is parsed: a burst is many pieces."""

@@ -5,6 +5,7 @@ costs the generator about as much as its system calls. Nothing here is meant for
 """
 
 import contextlib
+import errno
 import heapq
 import itertools
 import select
@@ -91,12 +92,13 @@ class Reactor:
 class Line:
     """A non-blocking connection in a reactor. What the kernel does not take at once is sent when it has room."""
 
-    __slots__ = ("on_close", "on_data", "reactor", "sock", "unsent")
+    __slots__ = ("end", "on_close", "on_data", "reactor", "sock", "unsent")
 
     def __init__(self, reactor: Reactor, sock: socket.socket) -> None:
         self.reactor = reactor
         self.sock = sock
         self.unsent = b""
+        self.end = "closed"  # how the peer ended it, once `on_close` was called: or the name of the error
         self.on_data: Callable[[bytes], None] = lambda _: None
         self.on_close: Callable[[], None] = lambda: None
         sock.setblocking(False)
@@ -148,7 +150,8 @@ class Line:
             data = self.sock.recv(READ_SIZE)
         except BlockingIOError:
             return
-        except OSError:
+        except OSError as error:
+            self.end = errno.errorcode.get(error.errno or 0, "failed")
             data = b""
         if data:
             self.on_data(data)

@@ -53,9 +53,12 @@ async def exchange(line: Line, request: Request, endpoint: Endpoint) -> AsyncGen
         walk = await _walk(line, call)
     except Refusal as refusal:
         answer = answering.refusal(refusal, endpoint.dialect, request_id)
-        settle.refused(line.journal, request, refusal, request_id=request_id, caller=caller, answer=answer)
+        settle.refused(line.journal, request, answer, request_id=request_id, caller=caller)
         yield answer
         return
+    except BaseException as exc:
+        settle.broken_off(line.journal, request, exc, request_id=request_id, caller=caller)
+        raise
     with settle.Settlement(call, walk, line.journal) as settlement:
         async with trio.open_nursery() as nursery:
             keepalive = await _decide(walk, call, nursery)

@@ -46,6 +46,7 @@ async def test_b33_content_that_comes_byte_by_byte_arrives_as_it_was(autojump_cl
         assert stream.text() == CITY * 3
         assert (stream.raw, stream.complete) == (b"".join(frames), True)
         assert "\ufffd" not in stream.raw.decode()
+        await s.rest()
         assert s.ended[0].reason is EndReason.ANSWERED
 
 
@@ -196,6 +197,7 @@ async def test_b35_a_last_line_without_its_ending_is_used(ending: bytes, autojum
         assert stream.text() == "ab"
         assert stream.raw.count(b"[DONE]") == 1
         assert stream.raw.endswith(b"\n\n")
+        await s.rest()
         assert s.ended[0].usage == USAGE
 
 
@@ -211,7 +213,7 @@ KEEPALIVES = {
     "ping": b'event: ping\ndata: {"type": "ping"}\n\n',
     "ping without data": b"event: ping\n\n",
     "blank lines": b"\n\n\n\n",
-    "null": b"data: {}\n\n",
+    "empty object": b"data: {}\n\n",
 }
 keepalives = pytest.mark.parametrize("idle", KEEPALIVES.values(), ids=KEEPALIVES.keys())
 ALL = b"".join(KEEPALIVES.values())

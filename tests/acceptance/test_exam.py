@@ -55,6 +55,22 @@ async def test_s01_without_another_channel_the_client_is_told_when_to_come_back(
 
 
 @both
+async def test_s01_a_call_from_before_the_throttle_does_not_lift_it(streamed: bool, autojump_clock: MockClock) -> None:
+    async with scene("a", "b") as s:
+        s.a.script(steps.after(1, scripted("from before")), steps.error(429, headers=[("retry-after", "5")]))
+        s.b.script(scripted())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call, s, streamed)
+            await trio.sleep(0.5)
+            assert (await call(s, streamed)).text == WHOLE
+        assert trio.current_time() == 1
+        for moment in (1, 3, 5.4):
+            await trio.sleep(moment - trio.current_time())
+            await assert_answered(s, await call(s, streamed), "b", attempts=1)
+        assert s.hits() == "a=2 b=4"
+
+
+@both
 async def test_s02_a_channel_that_throttles_for_ever_is_asked_once_per_cooldown(
     streamed: bool, autojump_clock: MockClock
 ) -> None:
@@ -100,6 +116,22 @@ async def test_s02_without_a_hint_the_cooldown_grows_from_one_second_to_a_minute
             await trio.sleep(moment - trio.current_time())
             assert (await call(s, streamed)).text == WHOLE
         assert [request.arrived for request in s.a.requests] == [0, 1, 3, 7, 15, 31, 63, 123, 183]
+
+
+@both
+async def test_s02_calls_that_are_throttled_together_are_one_strike(streamed: bool, autojump_clock: MockClock) -> None:
+    async with scene("a", "b") as s:
+        s.a.script(steps.after(0.5, steps.error(429)))
+        s.b.script(scripted())
+        async with trio.open_nursery() as nursery:
+            for _ in range(20):
+                nursery.start_soon(call, s, streamed)
+        assert (s.a.hits, trio.current_time()) == (20, 0.5)
+        s.a.script(scripted("a is back"))
+        await trio.sleep(0.99)
+        assert (await call(s, streamed)).text == WHOLE
+        await trio.sleep(0.01)
+        assert (await call(s, streamed)).text == "a is back"
 
 
 @both

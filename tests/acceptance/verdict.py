@@ -167,10 +167,12 @@ async def assert_refused(
     return ended
 
 
-async def assert_cut(s: Scene, outcome: Outcome, text: str, *, by: str = "a", attempts: int = 1) -> ExchangeEnded:
+async def assert_cut(
+    s: Scene, outcome: Outcome, text: str, *, by: str = "a", attempts: int = 1, finishes: list[str] | None = None
+) -> ExchangeEnded:
     """This much was said, then one error frame ended the stream: no invented finish, no terminator."""
     assert (outcome.status, outcome.text) == (200, text)
-    assert outcome.finishes == []
+    assert outcome.finishes == (finishes or [])
     assert outcome.dones == 0
     assert isinstance(outcome.error["message"], str)
     assert "error" in outcome.payloads[-1]

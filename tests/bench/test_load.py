@@ -55,8 +55,9 @@ def test_every_answer_of_a_healthy_provider_is_complete(shape: Shape) -> None:
         ("status=503", Shape(), "status 503"),
         ("tpm=0", Shape(), "status 429"),
         ("cut=1", Shape(), "closed before an answer"),
-        ("cut=2", Shape(stream=True), "cut"),
-        ("reset=2", Shape(stream=True), "cut"),
+        ("cut=2", Shape(stream=True), "closed midway"),
+        ("reset=1", Shape(), "ECONNRESET before an answer"),
+        ("reset=2", Shape(stream=True), "ECONNRESET midway"),
         ("error=2", Shape(stream=True), "frames missing"),
         ("stall", Shape(), "timeout"),
     ],
@@ -101,7 +102,7 @@ def test_an_open_loop_sends_all_that_was_planned_even_to_a_server_that_never_ans
 def test_a_server_that_takes_no_connection_is_a_failure() -> None:
     load = load_on(manner(), (Shape(),), Limits(0.05, warmup=0.0, calls=3))
     load.endpoint = Endpoint(1)
-    assert load.run_closed(1).failures == {"closed before an answer": 3}
+    assert load.run_closed(1).failures == {"ECONNREFUSED before an answer": 3}
 
 
 def test_a_provider_that_answers_nonsense_is_a_failure() -> None:

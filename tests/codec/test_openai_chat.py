@@ -52,7 +52,8 @@ def test_an_answer_with_choices_is_no_fault(body: bytes) -> None:
         (b"<html>502</html>", FaultKind.NOT_AN_ANSWER),
         (token(), FaultKind.NOT_AN_ANSWER),
         (token() + b'data: {"error":{"message":"x","code":502}}\n\ndata: [DONE]\n\n', FaultKind.SERVER_ERROR),
-        (b'event: error\ndata: {"error":{"code":"rate_limit_exceeded"}}\n\n', FaultKind.RATE_LIMITED),
+        (b'{"error":\n{"message":"x","code":502}}\n\ndata: [DONE]\n\n', FaultKind.SERVER_ERROR),
+        (b'{"choices":[{"message":{"role":"assistant","content":"\xff"}}]}', FaultKind.NOT_AN_ANSWER),
         (b"upstream connect error", FaultKind.NOT_AN_ANSWER),
         (b'{"error":{"message":"ResourceExhausted","code":502}}', FaultKind.SERVER_ERROR),
         (b'[{"error":{"message":"x","code":503}}]', FaultKind.SERVER_ERROR),
@@ -65,6 +66,12 @@ def test_a_200_that_is_no_answer_is_the_providers_fault(body: bytes, kind: Fault
     assert fault is not None
     assert (fault.kind, fault.blame, fault.retry, fault.counts) == (kind, Blame.PROVIDER, True, True)
     assert "<html" not in fault.message
+
+
+def test_a_stream_where_one_answer_was_asked_for_may_tell_a_throttle() -> None:
+    fault = judged(b'event: error\ndata: {"error":{"code":"rate_limit_exceeded"}}\n\n')
+    assert fault is not None
+    assert (fault.kind, fault.blame, fault.retry, fault.counts) == (FaultKind.RATE_LIMITED, Blame.RATE, True, False)
 
 
 def test_a_wait_that_comes_with_a_200_is_kept_where_waiting_helps() -> None:

@@ -26,15 +26,15 @@ class Broken:
 
 
 @define
-class Late:
-    """A reader that breaks at its third piece: after commit."""
+class Failing:
+    """A reader that breaks behind so many pieces."""
 
     within: ResponseReader
-    pieces: int = 0
+    pieces: int
 
     def feed(self, data: bytes) -> None:
-        self.pieces += 1
-        if self.pieces > 3:
+        self.pieces -= 1
+        if self.pieces < 0:
             raise RuntimeError(BUG)
         self.within.feed(data)
 
@@ -102,7 +102,7 @@ async def test_a_bug_inside_an_attempt(body: object, autojump_clock: MockClock) 
 @both
 async def test_a_bug_while_an_upstream_is_being_read(body: object, autojump_clock: MockClock) -> None:
     def reader(limits: Limits) -> Any:
-        return Broken()
+        return Failing(ResponseReader(limits), 0)
 
     async with scene("a", "b", toml=OTHER) as s, buggy(s) as client:
         s.a.script(steps.chat("never seen"))
@@ -112,7 +112,7 @@ async def test_a_bug_while_an_upstream_is_being_read(body: object, autojump_cloc
 
 async def test_a_bug_after_commit_ends_the_answer_without_a_clean_end(autojump_clock: MockClock) -> None:
     def reader(limits: Limits) -> Any:
-        return Late(ResponseReader(limits))
+        return Failing(ResponseReader(limits), 3)
 
     async with scene("a", "b", toml=OTHER) as s, buggy(s) as client:
         s.a.script(steps.chat_stream(["one", " two", " three", " four"], every=0.5))

@@ -21,7 +21,7 @@ POST = b"POST /v1/chat/completions HTTP/1.1\r\n" + HOST
     [
         (b"GET /healthz HTTP/1.1\r\n\r\n", 400),  # no Host
         (b"GET /healthz HTTP/1.1\r\n" + HOST + HOST + b"\r\n", 400),
-        (b"GET /healthz\r\n\r\n", 400),
+        (b"GET /healthz\r\n\r\n", 505),  # HTTP/0.9
         (b"\x16\x03\x01\x02\x00\x01\x00\x01", 400),  # TLS on a plain port
         (POST + b"content-length: 1\r\ncontent-length: 2\r\n\r\n", 400),
         (POST + b"content-length: 2\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", 400),

@@ -87,9 +87,10 @@ def read_answer(status: int, body: bytes, *, wall: float) -> tuple[Fault | None,
     try:
         answer = jsonread.read(body)[0] if form == "json" else None
     except ValueError:
-        return _no_answer(FaultKind.NOT_AN_ANSWER, status, "the provider answered with unreadable JSON"), None
+        unreadable = _no_answer(FaultKind.NOT_AN_ANSWER, status, "the provider answered with unreadable JSON")
+        return _error_in_stream(body) or unreadable, None
     if form == "sse" and (said := _error_in_stream(body)) is not None:
-        return said
+        return said, None
     if answer is None:
         what = {"html": "an HTML page", "sse": "an event stream"}.get(form, "something else")
         message = f"the provider answered with {what} where JSON was expected"

@@ -137,7 +137,9 @@ class Connection:
         """The next request's head; None where the peer has no further request."""
         self._started = trio.current_time()
         event = self._next()
-        if event is None:
+        if event is None and self.reader.in_message:  # its first bytes came with the request before it
+            self._expect("head", self.limits.head_timeout)
+        elif event is None:
             self._presence.deadline = self._started + self.limits.idle_timeout
         while event is None:
             data = await self.wire.receive()

@@ -28,6 +28,7 @@ from trioproxy.policy.slots import Ticket
 from trioproxy.supervisor import ChannelState, Family, Pass
 
 MAX_ERROR_BODY = 65_536
+LOOKED_AT = 512  # bytes by which an answer shows what it is: a byte-order mark and white space may come first
 ERROR_BODY_TIMEOUT = 5.0
 # What assured mode holds at most; a longer stream is committed as it stands and goes on in plain mode.
 MAX_ASSURED = 16 * 1024 * 1024
@@ -148,9 +149,10 @@ class Attempt:
 
     async def _whole(self, scope: trio.CancelScope, start: bytes = b"") -> bytes:
         """All of the body. Once it has begun, white space (a provider's keep-alive) apart, it may not stall."""
-        parts = [start]
-        size = len(start)
-        while data := await self.exchange.receive():
+        parts: list[bytes] = []
+        size = 0
+        data = start or await self.exchange.receive()
+        while data:
             parts.append(data)
             size += len(data)
             if size > self.channel.max_answer:
@@ -158,6 +160,7 @@ class Attempt:
             if self._waiting_for is Wait.END or not (data.isspace() or self.exchange.whole()):
                 self._waiting_for = Wait.END
                 scope.deadline = min(trio.current_time() + self.call.policy.idle_timeout, self.call.deadlines.start)
+            data = await self.exchange.receive()
         return b"".join(parts)
 
     # Streams: the gate holds the first frames until they decide, assured mode holds all of them.
@@ -169,13 +172,20 @@ class Attempt:
         self.reader = self.call.endpoint.dialect.reader(
             drop_usage=not facts.wants_usage, choices=facts.choices, rewrite_model=self.rewrite_model
         )
-        first = await self.exchange.receive()
+        first = await self._opening()
         if _looks_like(first) not in ("sse", ""):
             await self._unlabelled(scope, first)
             return
         await self._pass_gate(first, self.reader)
         if policy.mode == "assured":
             await self._assure(scope, self.reader)
+
+    async def _opening(self) -> bytes:
+        """The first bytes of a stream, as many as it takes to see what it is."""
+        data = await self.exchange.receive()
+        while not _looks_like(data) and len(data) < LOOKED_AT and (more := await self.exchange.receive()):
+            data += more
+        return data
 
     async def _pass_gate(self, data: bytes, reader: StreamReader) -> None:
         gate = self._gate
@@ -224,7 +234,7 @@ class Attempt:
         """A stream was asked for and something else came: judge the bytes, not the label."""
         body = await self._whole(scope, first)
         dialect = self.call.endpoint.dialect
-        fault, _ = dialect.read_answer(body, 200, self.wall())
+        fault, self._usage = dialect.read_answer(body, 200, self.wall())
         if fault is not None:
             raise AttemptError(self._fault_of(200, body))
         stream = dialect.stream_from_answer(body, self.call.facts.wants_usage)
@@ -237,13 +247,15 @@ class Attempt:
     def _out_of_time(self) -> None:
         now = trio.current_time()
         policy, waiting_for = self.call.policy, self._waiting_for
+        if waiting_for is Wait.END and self.reader is not None and self.reader.finished:
+            return  # it has said all, and forgets to close
         if now >= self.call.deadlines.start:
             self.fault = Fault(FaultKind.DEADLINE, Blame.CLIENT, "the deadline passed before an answer began")
         elif waiting_for is Wait.HEADERS:
             message = f"no answer from the upstream within {policy.headers_timeout:g} s"
             self.fault = Fault(FaultKind.HEADERS_TIMEOUT, Blame.PROVIDER, message, retry=True, counts=True)
         elif waiting_for is Wait.END:
-            self.fault = None if self.reader and self.reader.finished else _again(STALLED)
+            self.fault = _again(STALLED)
         elif policy.on_gate_timeout == "failover":
             message = f"no content from the upstream within {policy.gate_timeout:g} s"
             self.fault = Fault(FaultKind.FIRST_CONTENT_TIMEOUT, Blame.PROVIDER, message, retry=True, counts=True)
@@ -326,5 +338,5 @@ def _again(fault: Fault) -> Fault:
 
 def _looks_like(data: bytes) -> str:
     """What the first bytes say, whatever the label: "sse", "json", "html" or "" for nothing to see yet."""
-    start = data[:512].lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
+    start = data[:LOOKED_AT].lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
     return {b"": "", b"{": "json", b"[": "json", b"<": "html"}.get(start, "sse")

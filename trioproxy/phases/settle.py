@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 import trio
-from attrs import define, field
+from attrs import define, evolve, field
 
 from trioproxy.answer import Answer
 from trioproxy.call import Call, Caller, Request
@@ -33,24 +33,34 @@ AUTH = {
 EVIDENCE = {EndReason.ANSWERED, EndReason.CUT_AFTER_COMMIT}
 
 
-def refused(
-    journal: Journal, request: Request, refusal: Refusal, *, request_id: str, caller: Caller, answer: Answer
-) -> None:
-    """The record of a request that was refused before any channel was asked."""
+def refused(journal: Journal, request: Request, answer: Answer, *, request_id: str, caller: Caller) -> None:
+    """The record of a request that was refused before any channel was asked; `answer` is what the caller is told."""
+    refusal = answer.error
+    assert isinstance(refusal, Refusal), "the answer to a refusal carries it"
+    reason = EndReason.REFUSED_AUTH if refusal.kind in AUTH else EndReason.REFUSED_REQUEST
+    record = _unasked(request, request_id, caller)
+    journal.emit(evolve(record, reason=reason, status=answer.status, note=refusal.kind.value))
+
+
+def broken_off(journal: Journal, request: Request, exc: BaseException, *, request_id: str, caller: Caller) -> None:
+    """The record of a request that ended by a bug, or by its caller's leaving, before any channel was asked."""
+    cancelled = _cancelled(exc)
+    reason = EndReason.BUG if cancelled is None else _gone(cancelled)
+    journal.emit(evolve(_unasked(request, request_id, caller), reason=reason))
+
+
+def _unasked(request: Request, request_id: str, caller: Caller) -> ExchangeEnded:
     duration = trio.current_time() - request.started
-    journal.emit(
-        ExchangeEnded(
-            request_id,
-            EndReason.REFUSED_AUTH if refusal.kind in AUTH else EndReason.REFUSED_REQUEST,
-            answer.status,
-            request.path,
-            key_id=caller.key_id,
-            tenant=caller.tenant,
-            started=request.started,
-            duration=duration,
-            overhead=duration,
-            note=refusal.kind.value,
-        )
+    return ExchangeEnded(
+        request_id,
+        EndReason.REFUSED_REQUEST,
+        0,
+        request.path,
+        key_id=caller.key_id,
+        tenant=caller.tenant,
+        started=request.started,
+        duration=duration,
+        overhead=duration,
     )
 
 
@@ -115,8 +125,7 @@ class Settlement:
                 return EndReason.DEADLINE if late else EndReason.CUT_AFTER_COMMIT
             if answer.delivered:  # also if its reader left right after the last byte
                 return EndReason.ANSWERED
-        drained = cancelled is not None and cancelled.reason == "drain"
-        return EndReason.DRAINED if drained else EndReason.CLIENT_LEFT
+        return _gone(cancelled)
 
     def _usage(self) -> Usage:
         attempt = self.walk.committed
@@ -146,6 +155,11 @@ def _exhausted(error: ChainExhausted) -> EndReason:
     if last is not None and last.blame is Blame.CLIENT and last.kind is not FaultKind.DEADLINE:
         return EndReason.REJECTED_UPSTREAM
     return EndReason.CHAIN_EXHAUSTED
+
+
+def _gone(cancelled: trio.Cancelled | None) -> EndReason:
+    drained = cancelled is not None and cancelled.reason == "drain"
+    return EndReason.DRAINED if drained else EndReason.CLIENT_LEFT
 
 
 def _cancelled(exc: BaseException | None) -> trio.Cancelled | None:
