@@ -125,7 +125,8 @@ class Line:
             sent = self.sock.send(data)
         except BlockingIOError:
             sent = 0
-        except OSError:
+        except OSError as error:
+            self.end = name(error)
             return  # the reactor sees the hang-up and calls on_close
         if sent < len(data):
             self.unsent = data[sent:]
@@ -151,7 +152,7 @@ class Line:
         except BlockingIOError:
             return
         except OSError as error:
-            self.end = errno.errorcode.get(error.errno or 0, "failed")
+            self.end = name(error)
             data = b""
         if data:
             self.on_data(data)
@@ -167,6 +168,11 @@ class Line:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.reactor.forget(self.sock)
         self.sock.close()
+
+
+def name(error: OSError) -> str:
+    """The error's short name, as in errno.h."""
+    return errno.errorcode.get(error.errno or 0, "failed")
 
 
 def listen(reactor: Reactor, host: str, port: int, accept: Callable[[Line], None]) -> int:

@@ -68,7 +68,7 @@ class Shape:
             "content-length": str(len(body)),
         }
         headers |= {"x-api-key": key} if self.dialect == "anthropic" else {"authorization": f"Bearer {key}"}
-        headers |= {"x-traffic-class": self.tier} if self.tier else {}
+        headers |= {"x-trioproxy-class": self.tier} if self.tier else {}
         path = endpoint.path if self.dialect == "openai" else "/v1/messages"
         lines = [
             f"POST {path} HTTP/1.1",

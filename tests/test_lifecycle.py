@@ -18,7 +18,7 @@ from tests.fakes.cancel import Scalpel
 from tests.fakes.client import Client
 from tests.fakes.http1 import Cut
 from tests.fakes.network import MemoryWire, wire_pair
-from tests.fakes.upstream import Step
+from tests.fakes.upstream import Exchange, Step
 from tests.scene import CHAT, PROMPT, Scene, scene
 from trioproxy.call import Request
 from trioproxy.http.wire import WireBroken
@@ -26,10 +26,12 @@ from trioproxy.journal import EndReason
 
 MOST = 500
 # A fault that sends the call on and says nothing about the channel's health, so that every run meets the same breakers.
-REFUSED = steps.error(400, {"error": {"message": "no", "type": "invalid_request_error", "code": "unsupported_parameter"}})
+REFUSED = steps.error(
+    400, {"error": {"message": "no", "type": "invalid_request_error", "code": "unsupported_parameter"}}
+)
 ASSURED = '[defaults]\nmode = "assured"'
 WARM = "[defaults]\nkeepalive_after = 0.75"
-PROBES = '[defaults]\nbreaker = { failures = 1, window = 0.0, open_for = 1.0, probes = 1 }'
+PROBES = "[defaults]\nbreaker = { failures = 1, window = 0.0, open_for = 1.0, probes = 1 }"
 
 Visit = Callable[[Scene, bool, int], Awaitable[bool]]
 
@@ -122,7 +124,7 @@ def scripted(*scripts: Step) -> Callable[[Scene], None]:
 def slowly(words: list[str]) -> Step:
     """An answer that comes in pieces, a second apart, in either form."""
 
-    async def step(x: steps.Exchange) -> None:
+    async def step(x: Exchange) -> None:
         if x.request.json.get("stream"):
             await steps.chat_stream(words, delay=1, every=1)(x)
         else:

@@ -16,6 +16,10 @@ class Source(Protocol):
 
     ended: bool
 
+    @property
+    def ready(self) -> bool:
+        """Whether `receive` has something to give at once."""
+
     async def receive(self) -> bytes:
         """The next bytes, b"" once ended."""
 
@@ -38,6 +42,11 @@ class Answer:
     def whole(self) -> bool:
         """The body is complete and its length known."""
         return self._source is None
+
+    @property
+    def ready(self) -> bool:
+        """Whether bytes of the body are there; where not, the head need not wait for them."""
+        return bool(self._body) or self._source is None or self._source.ready
 
     @property
     def ended(self) -> bool:

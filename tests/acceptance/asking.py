@@ -13,7 +13,7 @@ from tests.scene import Scene
 
 @frozen
 class Said:
-    """An answer as its client has it. `took` is virtual seconds from the request to the last byte."""
+    """An answer as its client has it. `took` is virtual seconds from the request to the last byte, to the microsecond."""
 
     status: int
     text: str
@@ -41,7 +41,11 @@ async def _ask(s: Scene, *, streamed: bool, headers: Headers, **fields: object) 
     if streamed:
         stream = await s.stream(headers=headers, **fields)
         text, head, body, whole = stream.text(), stream.headers, stream.raw, stream.complete is True
-        return Said(stream.status, text, head, body, trio.current_time() - began, whole)
+        return Said(stream.status, text, head, body, _since(began), whole)
     reply = await s.post(headers=headers, **fields)
     said = reply.json["choices"][0]["message"]["content"] if reply.status == 200 else ""
-    return Said(reply.status, said, reply.headers, reply.body, trio.current_time() - began, reply.complete)
+    return Said(reply.status, said, reply.headers, reply.body, _since(began), reply.complete)
+
+
+def _since(began: float) -> float:
+    return round(trio.current_time() - began, 6)

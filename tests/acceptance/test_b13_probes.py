@@ -232,7 +232,9 @@ async def test_b13_a_streamed_probe_proves_itself_by_content_and_a_later_cut_cou
     async with scene("a", "b", channel=preset.channel) as s:
         await trip(s)
         await trio.sleep(preset.open_for)
-        s.a.script(*[steps.chat("from a")] * (preset.successes - 1), steps.chat_stream(["x", "y"], every=1, end="reset"))
+        s.a.script(
+            *[steps.chat("from a")] * (preset.successes - 1), steps.chat_stream(["x", "y"], every=1, end="reset")
+        )
         for _ in range(preset.successes - 1):
             await s.post()
         stream = await s.open_stream()

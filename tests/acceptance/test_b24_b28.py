@@ -9,6 +9,7 @@ from trio.testing import MockClock
 
 from tests.acceptance.asking import ask
 from tests.fakes import steps
+from tests.fakes.upstream import Step
 from tests.scene import Scene, scene
 from trioproxy.config.model import Logging
 from trioproxy.errors import Blame, FaultKind
@@ -277,7 +278,7 @@ async def test_b27_open_breakers_are_no_candidates_either(autojump_clock: MockCl
 @forms
 @pytest.mark.parametrize("broken", [steps.error(500), steps.hang_up(), steps.error(200, b""), LIMITED])
 async def test_b28_one_request_is_at_most_one_attempt_at_each_channel(
-    broken: steps.Step, streamed: bool, autojump_clock: MockClock
+    broken: Step, streamed: bool, autojump_clock: MockClock
 ) -> None:
     async with scene("a", "b") as s:
         s.a.script(broken)

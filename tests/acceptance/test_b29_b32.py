@@ -1,5 +1,7 @@
 """B29 to B32: whose clock runs out when, a kept connection that dies in between, and places that are always given back."""
 
+from typing import Literal
+
 import pytest
 import trio
 from trio.testing import MockClock
@@ -65,7 +67,7 @@ async def test_b29_the_reason_is_the_last_error_where_no_candidate_was_left(
     async with scene("a", toml="[defaults]\nmin_attempt = 0.5") as s:
         s.a.script(steps.after(late, steps.error(503)))
         said = await ask(s, streamed=streamed, headers=CALLERS)
-        assert (said.status, said.took) == (503, pytest.approx(late))
+        assert (said.status, said.took) == (503, late)
         assert (s.ended[0].reason, s.failures(), s.held()) == (EndReason.CHAIN_EXHAUSTED, 1, {})
 
 
@@ -149,7 +151,8 @@ async def test_b30_pings_for_ever_are_ended_by_the_total_deadline_where_the_gate
     async with scene("a", toml=IDLE + "gate_timeout = 5\ntotal_timeout = 60") as s:
         s.a.script(sse([b": ping\n\n"] * 1000, every=1))
         stream = await s.open_stream()
-        assert (stream.status, stream.arrived) == (200, pytest.approx(6.0, abs=1.01))
+        assert stream.status == 200
+        assert 5 <= stream.arrived <= 6  # with the gate's end, or with the next byte after it
         await stream.rest()
         assert stream.times[-1] == 60.0
         assert stream.payloads()[-1]["error"]["code"] == "deadline_exceeded"
@@ -211,7 +214,7 @@ async def test_b31_a_kept_connection_that_was_closed_meanwhile_is_not_used(
 @pytest.mark.parametrize("end", ["fin", "reset"])
 @pytest.mark.parametrize("before", [1, 5])
 async def test_b31_a_kept_connection_that_dies_on_the_next_request_is_replaced_silently_and_once(
-    before: int, end: steps.End, streamed: bool, autojump_clock: MockClock
+    before: int, end: Literal["fin", "reset"], streamed: bool, autojump_clock: MockClock
 ) -> None:
     async with scene("a", "b") as s:
         s.a.script(*[steps.chat("fine")] * before, steps.hang_up(end), steps.chat("fresh"))

@@ -290,11 +290,25 @@ async def test_b37_they_do_not_get_into_an_answer_that_is_put_together(autojump_
         assert b"PROCESSING" not in said.body
 
 
-async def test_b37_more_keepalives_than_a_gate_holds_frames_open_nothing(autojump_clock: MockClock) -> None:
+@keepalives
+async def test_b37_no_number_of_them_opens_the_gate(idle: bytes, autojump_clock: MockClock) -> None:
     async with scene("a", "b") as s:
-        s.a.script(sse([*[PROCESSING] * 500, steps.error_frame()], every=0.05))
+        s.a.script(sse([*[idle] * 500, steps.error_frame()], every=0.05))
         s.b.script(steps.chat("from b"))
         assert (await ask(s, streamed=True)).text == "from b"
+
+
+@pytest.mark.parametrize(
+    "filler, status",
+    [(frame({"pad": "x" * 10_000}), 200), (b"data: {not JSON" + b"x" * 10_000 + b"\n\n", 502)],
+    ids=["neutral", "unreadable"],
+)
+async def test_b37_what_one_stream_may_hold_is_bounded(filler: bytes, status: int, autojump_clock: MockClock) -> None:
+    async with scene("a") as s:
+        s.a.script(sse([*[filler] * 40, delta("x", finish="stop"), DONE]))
+        said = await ask(s, streamed=True)
+        assert (said.status, said.took) == (status, 0.0)
+        assert s.failures() == (status != 200)
 
 
 async def test_b37_an_error_frame_named_ping_is_still_an_error(autojump_clock: MockClock) -> None:

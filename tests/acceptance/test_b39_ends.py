@@ -37,9 +37,7 @@ async def test_b39_a_finish_alone_is_a_complete_answer(
 
 @ends
 @modes
-async def test_b39_finish_and_usage_without_a_terminator(
-    end: steps.End, toml: str, autojump_clock: MockClock
-) -> None:
+async def test_b39_finish_and_usage_without_a_terminator(end: steps.End, toml: str, autojump_clock: MockClock) -> None:
     async with scene("a", toml=toml) as s:
         s.a.script(sse([*TEXT, FINISH, usage_frame()], end=end))
         said = await ask(s, streamed=True)

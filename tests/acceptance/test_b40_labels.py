@@ -3,6 +3,8 @@
 import gzip
 import json
 import zlib
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import trio
@@ -105,12 +107,12 @@ async def test_b40_a_whole_answer_that_is_slow_is_not_torn_by_the_gate(autojump_
 async def test_b40_the_usage_survives_where_it_was_asked_for(streamed: bool, autojump_clock: MockClock) -> None:
     async with scene("a") as s:
         s.a.script(labelled("application/json", JSON))
-        fields = {"stream_options": {"include_usage": True}} if streamed else {}
+        fields: dict[str, Any] = {"stream_options": {"include_usage": True}} if streamed else {}
         said = await ask(s, streamed=streamed, **fields)
         assert b'"total_tokens":12' in said.body.replace(b": ", b":")
 
 
-ZIPPED = {
+ZIPPED: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
     "gzip": ("gzip", gzip.compress),
     "x-gzip": ("x-gzip", gzip.compress),
     "GZIP": ("GZIP", gzip.compress),

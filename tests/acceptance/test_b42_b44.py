@@ -9,7 +9,7 @@ from tests.fakes import steps
 from tests.fakes.client import Reply, Stream
 from tests.fakes.http1 import Head
 from tests.fakes.upstream import Exchange, Headers, Step, chunk
-from tests.scene import CHAT, PROMPT, Scene, scene
+from tests.scene import PROMPT, Scene, scene
 
 HOP_BY_HOP = {
     *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection"),
@@ -199,9 +199,8 @@ async def test_b44_what_one_attempt_did_to_the_body_is_not_seen_by_the_next(
     async with scene("a", "b", toml=NARROW) as s:
         s.a.script(steps.error(500))
         s.b.script(refusing)
-        fields: dict[str, object] = {"model": "n", "max_tokens": 5, "seed": 7, "user": "u1"}
         for _ in range(2):
-            status, text, headers = await s.ask(streamed=streamed, **fields)
+            status, text, headers = await s.ask(streamed=streamed, model="n", max_tokens=5, seed=7, user="u1")
             assert (status, text, headers["x-trioproxy-channel"]) == (200, "hello", "strict")
         first, second = s.b.requests
         assert first.body == second.body

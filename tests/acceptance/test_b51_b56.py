@@ -1,7 +1,9 @@
 """B51, B55 and B56: large bodies, keep-alives against the gate, and bodies whose framing does not hold."""
 
 import gzip
+import json
 import tracemalloc
+from collections.abc import Callable
 
 import pytest
 import trio
@@ -19,10 +21,10 @@ COMMENT = b": keepalive\n\n"
 both = pytest.mark.parametrize("streamed", [False, True], ids=["unary", "streamed"])
 
 
-def picture(size: int) -> dict[str, object]:
-    """A prompt with an image of so many bytes of base64."""
+def picture(size: int) -> list[dict[str, object]]:
+    """Messages with an image of so many bytes of base64."""
     url = "data:image/png;base64," + "QUJD" * (size // 4)
-    return {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}]}
+    return [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}]
 
 
 async def poll_health(s: Scene, taken: list[float]) -> None:
@@ -41,7 +43,7 @@ async def test_b51_a_body_of_20_mb_holds_up_nobody(streamed: bool) -> None:
         taken: list[float] = []
         async with trio.open_nursery() as nursery:
             nursery.start_soon(poll_health, s, taken)
-            status, text, _ = await s.ask(streamed=streamed, **picture(20 * MIB))
+            status, text, _ = await s.ask(streamed=streamed, messages=picture(20 * MIB))
             nursery.cancel_scope.cancel("the answer is there")
         assert (status, text) == (200, "seen")
         assert len(s.a.requests[0].body) > 20 * MIB
@@ -84,7 +86,7 @@ async def test_b51_a_zstd_body_is_415(autojump_clock: MockClock) -> None:
 async def test_b51_a_gzip_body_reaches_the_upstream_plain(streamed: bool, autojump_clock: MockClock) -> None:
     async with scene("a") as s:
         s.a.script(steps.chat("seen"))
-        raw = gzip.compress(steps.json.dumps({**PROMPT, "stream": streamed}).encode())
+        raw = gzip.compress(json.dumps({**PROMPT, "stream": streamed}).encode())
         if streamed:
             stream = await s.stream(raw, GZIP)
             assert (stream.status, stream.text()) == (200, "seen")
@@ -97,7 +99,7 @@ async def test_b51_a_gzip_body_reaches_the_upstream_plain(streamed: bool, autoju
 
 async def test_b51_a_cut_gzip_body_is_refused_as_the_clients_fault(autojump_clock: MockClock) -> None:
     async with scene("a") as s:
-        reply = await s.post(gzip.compress(steps.json.dumps(PROMPT).encode())[:-9], GZIP)
+        reply = await s.post(gzip.compress(json.dumps(PROMPT).encode())[:-9], GZIP)
         assert 400 <= reply.status < 500
         assert s.hits() == "a=0"
 
@@ -118,9 +120,7 @@ async def test_b51_a_gzip_bomb_is_413_and_never_unpacked(autojump_clock: MockClo
 
 
 @both
-async def test_b51_an_upstreams_413_is_the_clients_and_cools_nobody(
-    streamed: bool, autojump_clock: MockClock
-) -> None:
+async def test_b51_an_upstreams_413_is_the_clients_and_cools_nobody(streamed: bool, autojump_clock: MockClock) -> None:
     async with scene("a", "b") as s:
         s.a.script(steps.error(413), steps.chat("small enough"))
         s.b.script(steps.chat("from b"))
@@ -220,7 +220,7 @@ async def test_b55_a_committed_stream_is_never_mixed_with_keep_alives(autojump_c
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\n%b\r\n\r\n"
 JSON = b"application/json"
 SSE = b"text/event-stream"
-ANSWER = steps.json.dumps(steps.completion("x" * 700)).encode().ljust(1000)
+ANSWER = json.dumps(steps.completion("x" * 700)).encode().ljust(1000)
 
 
 def short(streamed: bool) -> Step:
@@ -240,7 +240,9 @@ cuts = pytest.mark.parametrize("cut", [short, unended], ids=["length", "chunked"
 
 @both
 @cuts
-async def test_b56_a_cut_body_is_answered_by_b(cut: type[Step], streamed: bool, autojump_clock: MockClock) -> None:
+async def test_b56_a_cut_body_is_answered_by_b(
+    cut: Callable[[bool], Step], streamed: bool, autojump_clock: MockClock
+) -> None:
     async with scene("a", "b") as s:
         s.a.script(cut(streamed))
         s.b.script(steps.chat("from b"))
@@ -253,7 +255,7 @@ async def test_b56_a_cut_body_is_answered_by_b(cut: type[Step], streamed: bool, 
 @both
 @cuts
 async def test_b56_without_b_a_cut_body_is_502_and_its_connection_is_gone(
-    cut: type[Step], streamed: bool, autojump_clock: MockClock
+    cut: Callable[[bool], Step], streamed: bool, autojump_clock: MockClock
 ) -> None:
     async with scene("a") as s:
         s.a.script(cut(streamed), steps.chat("again"))
@@ -285,7 +287,7 @@ async def test_b56_chunk_extensions_and_trailers_are_read_over(streamed: bool, a
         body = (
             b"".join([steps.delta("whole"), steps.delta(finish="stop"), steps.DONE])
             if streamed
-            else steps.json.dumps(steps.completion("whole")).encode()
+            else json.dumps(steps.completion("whole")).encode()
         )
         pieces = b"".join(b'%x;name=value;q="a;b"\r\n%b\r\n' % (len(p), p) for p in (body[:30], body[30:]))
         end = b"0;last\r\nX-Sum: 1\r\nX-More: 2\r\n\r\n"

@@ -256,9 +256,7 @@ async def test_b65_a_timeout_round_the_read_is_the_readers_own(autojump_clock: M
 
 
 @pytest.mark.parametrize("order", ["upstream first", "client first"])
-async def test_b65_an_upstreams_error_and_a_leaving_client_at_one_moment(
-    order: str, autojump_clock: MockClock
-) -> None:
+async def test_b65_an_upstreams_error_and_a_leaving_client_at_one_moment(order: str, autojump_clock: MockClock) -> None:
     """Whoever was first is what the record says; there is one record, and no error of ours."""
     wires: list[Client] = []
 

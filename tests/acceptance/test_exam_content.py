@@ -285,9 +285,11 @@ async def assert_estimated(s: Scene) -> None:
     assert s.held() == {}
 
 
-async def test_s11_the_last_frame_may_lack_its_blank_line(autojump_clock: MockClock) -> None:
-    async with scene("a", "b") as s:
-        s.a.script(steps.sse([*GOOD, FINISH.rstrip(b"\n")], end="fin"))
+@pytest.mark.parametrize("mode", ["plain", "assured"])
+@pytest.mark.parametrize("end", ["clean", "fin", "reset"])
+async def test_s11_the_last_frame_may_lack_its_blank_line(end: steps.End, mode: str, autojump_clock: MockClock) -> None:
+    async with scene("a", "b", toml=f'[defaults]\nmode = "{mode}"') as s:
+        s.a.script(steps.sse([*GOOD, FINISH.rstrip(b"\n")], end=end))
         outcome = await call(s, True)
         assert (outcome.text, outcome.finishes, outcome.dones) == ("".join(TOKENS), ["stop"], 1)
         assert s.hits() == "a=1 b=0"

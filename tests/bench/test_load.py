@@ -129,7 +129,7 @@ def test_a_shape_says_everything_about_its_request() -> None:
     said = json.loads(body)
     lines = head.split(b"\r\n")
     assert lines[0] == b"POST /p HTTP/1.1"
-    assert {b"authorization: Bearer sk-x", b"x-traffic-class: batch", b"x-more: 1"} <= set(lines)
+    assert {b"authorization: Bearer sk-x", b"x-trioproxy-class: batch", b"x-more: 1"} <= set(lines)
     assert b"content-length: %d" % len(body) in lines
     assert (said["model"], said["stream"]) == ("big", True)
     assert len(said["messages"][-1]["content"]) == 400

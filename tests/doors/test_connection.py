@@ -78,7 +78,8 @@ async def test_a_request_behind_a_streamed_one_waits_for_its_end(autojump_clock:
 
 
 @pytest.mark.parametrize(
-    "broken", [b"NONSENSE\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n", b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: x\r\n\r\n"]
+    "broken",
+    [b"NONSENSE\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n", b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: x\r\n\r\n"],
 )
 async def test_what_came_whole_before_a_broken_request_is_answered_first(
     broken: bytes, autojump_clock: MockClock
@@ -173,7 +174,9 @@ async def test_a_rejected_client_that_goes_on_sending_can_still_read_why(autojum
         assert trio.current_time() == began + 1  # what came was read for a moment, and no longer
 
 
-@pytest.mark.parametrize("name", ["authorization", "x-api-key", "content-type", "x-request-timeout", "x-trioproxy-class"])
+@pytest.mark.parametrize(
+    "name", ["authorization", "x-api-key", "content-type", "x-request-timeout", "x-trioproxy-class"]
+)
 async def test_what_may_come_once_only_is_refused_when_it_comes_twice(name: str, autojump_clock: MockClock) -> None:
     async with scene("a") as s:
         reply = await s.post(headers=[(name, "1"), (name.title(), "1")])

@@ -1,5 +1,7 @@
 """A client that leaves: the upstream is told at once, or read to its end where the class wants its account."""
 
+from collections.abc import Callable
+
 import pytest
 import trio
 from trio.testing import MockClock
@@ -23,7 +25,7 @@ async def one_frame(s: Scene) -> Client:
 
 @ways
 async def test_the_upstream_is_closed_in_the_moment_in_which_the_client_leaves(
-    leave: "type[Client.close]", autojump_clock: MockClock
+    leave: Callable[[Client], None], autojump_clock: MockClock
 ) -> None:
     async with scene("a") as s:
         s.a.script(steps.chat_stream(["one", " two", " three"], every=1))
@@ -42,7 +44,7 @@ async def test_the_upstream_is_closed_in_the_moment_in_which_the_client_leaves(
 @pytest.mark.parametrize("toml", ["", DRAIN], ids=["cancel", "drain"])
 @pytest.mark.parametrize("body", [PROMPT, STREAM], ids=["unary", "streamed"])
 async def test_before_commit_a_client_that_leaves_takes_its_attempt_along(
-    body: object, toml: str, leave: "type[Client.close]", autojump_clock: MockClock
+    body: object, toml: str, leave: Callable[[Client], None], autojump_clock: MockClock
 ) -> None:
     async with scene("a", "b", toml=toml) as s:
         s.a.script(steps.silence())
@@ -60,7 +62,7 @@ async def test_before_commit_a_client_that_leaves_takes_its_attempt_along(
 
 @ways
 async def test_a_draining_class_reads_the_answer_to_its_end_for_the_account(
-    leave: "type[Client.close]", autojump_clock: MockClock
+    leave: Callable[[Client], None], autojump_clock: MockClock
 ) -> None:
     async with scene("a", toml=DRAIN) as s:
         s.a.script(steps.chat_stream(["one", " two", " three"], every=1))
@@ -78,7 +80,7 @@ async def test_a_draining_class_reads_the_answer_to_its_end_for_the_account(
 
 @ways
 async def test_a_drained_answer_is_read_no_longer_than_its_bound(
-    leave: "type[Client.close]", autojump_clock: MockClock
+    leave: Callable[[Client], None], autojump_clock: MockClock
 ) -> None:
     async with scene("a", toml=DRAIN) as s:
         s.a.script(steps.chat_stream(["word"] * 100, every=1))

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from attrs import define
@@ -73,7 +73,7 @@ def running(*arguments: str, until: str = r"Ctrl-C") -> Generator[Running]:
         process.communicate(timeout=BOUND)
 
 
-def demo() -> Any:
+def demo() -> AbstractContextManager[Running]:
     """`trioproxy demo` on free ports."""
     return running("demo", "--port", "0", "--log", "json")
 

@@ -159,6 +159,14 @@ hash = "{key_hash("tp-right")}"
         assert [(line["reason"], line["key"]) for line in gateway.end()] == [("refused_auth", "anonymous")]
 
 
+def test_a_gateway_whose_log_nobody_reads_goes_on_answering(alone: Running) -> None:
+    assert alone.process.stdout is not None
+    alone.process.stdout.close()
+    with client_of(alone, max_retries=0) as client:
+        for _ in range(3):
+            assert client.chat.completions.create(model=MODEL, messages=HELLO, max_tokens=2).choices
+
+
 def test_the_sdk_does_not_try_again_what_the_chain_has_tried(alone: Running) -> None:
     alone.break_down("503")
     with client_of(alone, max_retries=3) as client, pytest.raises(openai.InternalServerError) as caught:

@@ -80,6 +80,8 @@ def command(*, port: int, log: str) -> None:
         failure = trio.run(run, port, log)
     except* KeyboardInterrupt:
         click.echo(err=True)  # behind the terminal's ^C
+    except* SystemExit:  # rich's answer to a broken pipe
+        failure = "nobody reads what it shows"
     if failure is not None:
         raise click.ClickException(failure)
 

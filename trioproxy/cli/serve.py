@@ -22,7 +22,7 @@ def command(file: str) -> None:
     Examples:
       trioproxy serve gateway.toml
       trioproxy check gateway.toml && trioproxy serve gateway.toml
-    """
+    """  # noqa: D301 - click reads the backspace
     from trioproxy.config.load import load_config
     from trioproxy.config.secrets import resolve_all
     from trioproxy.errors import ConfigError
@@ -37,8 +37,16 @@ def command(file: str) -> None:
     try:
         trio.run(_serve, config, credentials)
     except* OSError as group:
-        click.echo(f"cannot listen on {config.listen.data!r}: {group.exceptions[0]}", err=True)
+        why = _first(group)
+        where = repr(config.listen.data)
+        click.echo(f"cannot listen on {where}: {why.strerror or why}; choose another [listen] data", err=True)
         raise SystemExit(1) from None
+
+
+def _first(group: BaseExceptionGroup[OSError]) -> OSError:
+    """The error inside, however many nurseries it came through."""
+    inner = group.exceptions[0]
+    return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner
 
 
 async def _serve(config: "Config", credentials: dict[str, str]) -> None:

@@ -72,7 +72,7 @@ class Connection:
     _begun: bool = field(init=False, default=False)  # a byte of the present answer has gone out
     _started: float = field(init=False, default=0.0)
     _late: Rejected | None = field(init=False, default=None)
-    _fault: MessageError | None = field(init=False, default=None)  # what the peer broke, behind what is still to be answered
+    _fault: MessageError | None = field(init=False, default=None)  # what the peer broke, told in its turn
     _answer: Answer | None = field(init=False, default=None)
     _presence: trio.CancelScope = field(init=False, factory=trio.CancelScope)
 
@@ -236,6 +236,9 @@ class Connection:
         head.keep_alive = head.keep_alive and chunked  # what has no framing ends with its connection
         framing = b"transfer-encoding: chunked\r\n" if chunked else b""
         out = self._head(answer.status, answer.lines, framing, head)
+        if not answer.ready:
+            await self._send(out)
+            out = b""
         while True:
             data = await answer.receive()
             if data:

@@ -120,6 +120,9 @@ def _bind_unix(path: str) -> trio.SocketListener:
     mask = os.umask(0o177)
     try:
         sock.bind(path)
+    except OSError:
+        sock.close()
+        raise
     finally:
         os.umask(mask)
     sock.listen(BACKLOG)

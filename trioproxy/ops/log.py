@@ -63,11 +63,15 @@ class LineWriter:
             await trio.sleep(0.05)  # a batch instead of a thread hop per line
 
     def flush(self) -> None:
-        """Write what is waiting now, in this thread."""
+        """Write what is waiting now, in this thread. A log without a reader, or on a full disk, ends no gateway."""
         lines, self._waiting = self._waiting, []
-        if lines:
+        if not lines:
+            return
+        try:
             self.stream.write(b"\n".join(lines) + b"\n")
             self.stream.flush()
+        except OSError:
+            self.dropped += len(lines)
 
 
 @define(eq=False)

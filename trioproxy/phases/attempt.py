@@ -211,10 +211,8 @@ class Attempt:
             try:
                 data = await self.exchange.receive()
             except AttemptError:
-                if not reader.finished:
-                    raise
                 data = b""
-            if not data:
+            if not data:  # however it ended: what counts is whether it had finished
                 self._hold(reader.close(), reader)
                 break
             frames = _read(reader.feed, data)
@@ -293,7 +291,7 @@ class Attempt:
     @property
     def usage(self) -> Usage | None:
         """What the provider says was used, where it said so."""
-        return self._usage if self.reader is None else self.reader.usage
+        return self._usage if self._usage or self.reader is None else self.reader.usage
 
     def release(self, *, evidence: bool = True) -> None:
         """Give everything back: synchronous, idempotent. Without `evidence` the channel learns nothing from it."""

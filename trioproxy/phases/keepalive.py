@@ -24,6 +24,10 @@ class Keepalive:
     ended: bool = field(init=False, default=False)
     _begun: bool = field(init=False, default=False)
 
+    @property
+    def ready(self) -> bool:
+        return not self._begun
+
     async def receive(self) -> bytes:
         if not self._begun:
             self._begun = True

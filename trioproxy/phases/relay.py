@@ -47,6 +47,11 @@ class Relay:
     ended: bool = field(init=False, default=False)
     fault: Fault | None = field(init=False, default=None)
 
+    @property
+    def ready(self) -> bool:
+        """Whether held bytes are there; a gate that ran out of time may have held none."""
+        return bool(self._held)
+
     async def receive(self) -> bytes:
         """The next bytes for downstream, b"" once ended. Cancelled, it loses nothing."""
         out, self._held = self._held, b""

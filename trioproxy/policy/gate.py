@@ -13,9 +13,8 @@ from attrs import define, field
 from trioproxy.codec.frame import Frame, Kind
 from trioproxy.errors import Blame, Fault, FaultKind
 
-# Past these a stream that says nothing decisive is let through: a role delta, prompt-filter results and a usage frame are
-# three frames, so 64 is generous; 256 KiB bounds what one stream may hold.
-MAX_FRAMES = 64
+# Past this a stream that says nothing decisive is let through. It bounds what one stream may hold; their number is no bound,
+# because some keep-alives are events (`event: ping`) and must not open the gate.
 MAX_BYTES = 262_144
 
 EMPTY = Fault(FaultKind.EMPTY, Blame.PROVIDER, "the upstream's answer ended without content", retry=True, counts=True)
@@ -37,7 +36,6 @@ class Gate:
     held: list[bytes] = field(init=False, factory=list)
     fault: Fault | None = field(init=False, default=None)
     size: int = field(init=False, default=0)  # bytes that were held without judgement
-    _frames: int = field(init=False, default=0)
     _bytes: int = field(init=False, default=0)
     _suspect: bool = field(init=False, default=False)
 
@@ -66,7 +64,7 @@ class Gate:
         return self._fail(UNREADABLE if self._suspect else EMPTY)
 
     def expire(self) -> Verdict:
-        """The gate's deadline passed: let a slow model through, but not what could not be read."""
+        """The gate's time or room is used up: let a slow model through, but not what could not be read."""
         return self._fail(UNREADABLE) if self._suspect else Verdict.COMMIT
 
     def _judge(self, frame: Frame) -> Verdict:
@@ -79,9 +77,8 @@ class Gate:
         if frame.kind is Kind.SUSPECT:
             self._suspect = True
         if not frame.raw.startswith(b":"):
-            self._frames += 1
             self._bytes += len(frame.raw)
-        return Verdict.COMMIT if self._frames > MAX_FRAMES or self._bytes > MAX_BYTES else Verdict.HOLD
+        return self.expire() if self._bytes > MAX_BYTES else Verdict.HOLD
 
     def _fail(self, fault: Fault) -> Verdict:
         self.fault = fault

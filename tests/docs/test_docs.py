@@ -1,0 +1,355 @@
+"""The documentation is true: what it lists is what there is, and its examples are accepted and run."""
+
+import ast
+import inspect
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+import trioproxy
+from tests.docs.pages import (
+    DOCS,
+    FENCE,
+    PAGES,
+    README,
+    ROOT,
+    Example,
+    examples,
+    own,
+    prose,
+    section,
+    table,
+    tables,
+    words,
+)
+from trioproxy.cli import COMMANDS
+from trioproxy.codec.problem import error_table
+from trioproxy.config import model
+from trioproxy.config.lint import warnings
+from trioproxy.config.load import Defaults
+from trioproxy.config.structure import structure
+from trioproxy.doors import rejection
+from trioproxy.errors import Blame, Fault, FaultKind
+from trioproxy.http.message import MessageError
+from trioproxy.journal import AttemptRecord, EndReason, ExchangeEnded, Usage
+from trioproxy.lifecycle import __doc__ as line_doc
+from trioproxy.ops import log
+from trioproxy.policy.breaker import PRESETS, BreakerPolicy
+from trioproxy.sim.upstream import Manner, ScriptedUpstream
+
+CONFIGURATION = DOCS / "configuration.md"
+OPERATING = DOCS / "operating.md"
+ERRORS = DOCS / "errors.md"
+
+# Which heading of configuration.md describes which classes.
+SECTIONS: dict[str, tuple[type, ...]] = {
+    "`[listen]`": (model.Listen,),
+    "`[defaults]`": (model.ClassPolicy, Defaults),
+    "`[[channels]]`": (model.Channel,),
+    "`api_key`": (model.Secret,),
+    "`price`": (model.Price,),
+    "`scope`": (model.Scope,),
+    "`params`": (model.Params,),
+    "`breaker`": (BreakerPolicy,),
+    "`[[models]]`": (model.Model,),
+    "`channels` of a model": (model.Link,),
+    "`[[keys]]`": (model.Key,),
+    "`[log]`": (model.Logging,),
+}
+
+
+# The whole
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)]+)\)", prose(page)):
+        name, _, anchor = target.partition("#")
+        there = page.parent / name if name else page
+        assert there.is_file(), target
+        headings = [
+            re.sub(r"[^\w -]", "", line).replace(" ", "-").lower()
+            for line in re.findall(r"(?m)^#+ (.+)$", prose(there))
+        ]
+        assert not anchor or anchor in headings, target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_nothing_is_promised_that_depends_on_others(page: Path) -> None:
+    """No availability in nines, no speed of a failover."""
+    assert (
+        re.findall(r"(?i)99\.\d|\bSLA\b|uptime|failover (?:in|within|under) \d|guarantee", page.read_text("utf-8"))
+        == []
+    )
+
+
+def test_the_readme_begins_with_the_two_commands() -> None:
+    first, second = FENCE.findall(README.read_text("utf-8"))[0][1].splitlines()
+    assert first == "python3 -m venv .venv && .venv/bin/pip install -q . && .venv/bin/trioproxy demo"
+    assert second == (ROOT / ".ci" / "run").read_text().rstrip().splitlines()[-1]
+    before = README.read_text("utf-8").partition("```")[0]
+    assert before.split() == ["#", "trioproxy"]
+
+
+def test_the_docs_are_all_listed_in_the_readme() -> None:
+    listed = re.findall(r"\(trioproxy/docs/([\w-]+\.md)\)", section(README, "Reference"))
+    assert sorted(listed) == sorted(page.name for page in DOCS.glob("*.md"))
+
+
+def test_every_command_is_documented() -> None:
+    named = [words(row[0])[0].split()[1] for row in table(section(README, "Commands"))]
+    assert named == list(COMMANDS)
+
+
+# The line
+
+
+def test_the_line_is_drawn_as_the_code_has_it() -> None:
+    drawn = next(line.strip() for line in (line_doc or "").splitlines() if "→" in line)
+    for page in (README, DOCS / "life-of-a-request.md"):
+        assert f"\n    {drawn}\n" in page.read_text("utf-8")
+    rooms = [re.sub(r"\W", "", room) for room in drawn.split("→")]
+    assert [row[0] for row in tables(section(README, "Life of a request"))[0]] == ["door", *rooms]
+
+
+def test_every_end_reason_is_told_and_no_other() -> None:
+    reasons = [reason.value for reason in EndReason]
+    assert sorted(words(row[0])[0] for row in tables(section(README, "Life of a request"))[1]) == sorted(reasons)
+    assert sorted(words(section(DOCS / "life-of-a-request.md", "How it can end"))[: len(reasons)]) == sorted(reasons)
+
+
+# Configuration
+
+
+def default_of(field: "attrs.Attribute[Any]") -> str:
+    """A field's default as the page writes it."""
+    default = field.default
+    if default is attrs.NOTHING:
+        return "required"
+    if isinstance(default, attrs.Factory):  # type: ignore[arg-type]  # a class at run time
+        made = default.factory()  # type: ignore[union-attr]
+        default = {} if attrs.has(type(made)) else made
+    match default:
+        case None:
+            return "none"
+        case bool() | str():
+            return f"`{json.dumps(default)}`"
+        case float() | int():
+            return f"`{default:g}`" if isinstance(default, float) else f"`{default}`"
+        case tuple():
+            return f"`{json.dumps(list(default))}`"
+        case _:
+            return f"`{json.dumps(default)}`"
+
+
+@pytest.mark.parametrize("heading", SECTIONS)
+def test_every_key_is_documented_with_its_default(heading: str) -> None:
+    documented = {words(row[0])[0]: row[1] for row in table(own(CONFIGURATION, heading))}
+    assert documented == {field.name: default_of(field) for cls in SECTIONS[heading] for field in attrs.fields(cls)}
+
+
+def test_every_class_of_the_configuration_has_a_section() -> None:
+    """A new one must be documented; the file itself and its sections are what the page is."""
+    there = {cls for cls in vars(model).values() if isinstance(cls, type) and attrs.has(cls)}
+    assert there - {model.Config} == {cls for classes in SECTIONS.values() for cls in classes} - {Defaults}
+
+
+def test_choices_and_durations_say_what_they_take() -> None:
+    for heading, classes in SECTIONS.items():
+        rows = {words(row[0])[0]: row for row in table(own(CONFIGURATION, heading))}
+        for field in (field for cls in classes for field in attrs.fields(cls)):
+            row = rows[field.name]
+            choices = [choice for choice in getattr(field.type, "__args__", ()) if isinstance(choice, str)]
+            assert [choice for choice in choices if f'"{choice}"' not in " ".join(row[1:])] == [], (heading, field.name)
+            assert field.type is not float or row[2], f"{heading} {field.name} has no unit"
+
+
+def test_the_presets_are_what_they_are_said_to_be() -> None:
+    fields = [field.name for field in attrs.fields(BreakerPolicy)]
+    (shown,) = [rows for rows in tables(own(CONFIGURATION, "`breaker`")) if len(rows[0]) == len(fields) + 1]
+    assert [words(row[0])[0] for row in shown] == [f'"{name}"' for name in PRESETS]
+    for row, policy in zip(shown, PRESETS.values(), strict=True):
+        asked = {name: json.loads(words(cell)[0]) for name, cell in zip(fields, row[1:], strict=True)}
+        assert structure(asked, BreakerPolicy) == (policy, [])
+
+
+@pytest.mark.parametrize("example", examples("toml"), ids=str)
+def test_every_configuration_shown_is_accepted(example: Example) -> None:
+    """One that is marked as a fragment needs a channel and a model to stand."""
+    rest = "" if example.kind == "toml" else '[[channels]]\nname = "c"\nbase_url = "http://localhost/v1"\n'
+    rest += "" if example.kind == "toml" else '[[models]]\nname = "m"\nchannels = [{ channel = "c", model = "m" }]\n'
+    config = trioproxy.parse_config(example.text + rest, str(example))
+    assert [str(each) for each in warnings(config) if "one channel" not in each.message] == []
+
+
+# Errors
+
+
+def test_the_error_table_is_the_translators_own() -> None:
+    told = [
+        [str(status), f"`{type_}`", f"`{code}`", "as told" if helps else "no", meaning]
+        for status, type_, code, helps, meaning in error_table()
+    ]
+    wanted = "\n".join(f"| {' | '.join(row)} |" for row in told)
+    assert table(section(ERRORS, "Which are worth a second try")) == told, f"errors.md needs\n{wanted}"
+
+
+def test_what_the_door_says_itself_is_documented() -> None:
+    limits = model.Listen()
+    said = (
+        rejection.broken(MessageError("malformed message")),
+        rejection.bad_target(),
+        rejection.repeated(b"authorization"),
+        rejection.too_slow("head", 1),
+        rejection.too_large(limits),
+        rejection.internal(),
+        rejection.full(limits),
+    )
+    makers = [node for node in ast.parse(inspect.getsource(rejection)).body if "-> Rejected:" in ast.unparse(node)]
+    assert len(makers) == len(said), "a rejection is missing here"
+    documented = {(row[0], words(row[1])[0]) for row in table(section(ERRORS, "What the door says itself"))}
+    assert documented == {(str(each.status), each.code) for each in said}
+
+
+# Operating
+
+
+def full_exchange() -> ExchangeEnded:
+    fault = Fault(FaultKind.CUT, Blame.PROVIDER, "cut")
+    attempts = (AttemptRecord("a", "m", 0, 1, fault), AttemptRecord("b", "m", 1, 1, first_content=0.5))
+    return ExchangeEnded(
+        "req_1",
+        EndReason.ANSWERED,
+        200,
+        "/v1/chat/completions",
+        attempts=attempts,
+        skipped=(("c", "parked"),),
+        usage=Usage(1, 2, 3, estimated=True),
+        note="a note",
+        traceparent="00-…",
+    )
+
+
+def test_every_field_of_a_log_line_is_documented_and_no_other() -> None:
+    line = log._exchange(full_exchange())
+    attempts: Any = line["attempts"]
+    events, fields, inner = tables(section(OPERATING, "The log"))
+    assert sorted(name for row in fields for name in words(row[0])) == sorted(line)
+    assert sorted(name for row in inner for name in words(row[0])) == sorted(set().union(*attempts))
+    assert {"exchange", "breaker", "parked", "cooling", "bug", "listening"} <= {
+        name for row in events for name in words(row[0])
+    }
+
+
+# Embedding
+
+
+class Provider:
+    """A scripted provider on loopback, and what an example needs to reach it."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    def run(self, example: Example) -> dict[str, Any]:
+        """The names that an example defines, with its upstream's address put right."""
+        text = example.text.replace("127.0.0.1:11434", f"127.0.0.1:{self.port}")
+        names: dict[str, Any] = {"__name__": "example"}
+        exec(compile(text, str(example), "exec"), names)  # noqa: S102 - our own documentation
+        return names
+
+    def config(self) -> str:
+        return f"""
+            [[channels]]
+            name = "local"
+            base_url = "http://127.0.0.1:{self.port}/v1"
+            [[models]]
+            name = "llama"
+            channels = [{{ channel = "local", model = "llama3.3" }}]
+            [[models]]
+            name = "local/*"
+            channels = [{{ channel = "local", model = "*" }}]
+        """
+
+
+def on_loopback(test: Callable[[Provider], Any]) -> None:
+    async def program() -> None:
+        async with trio.open_nursery() as nursery:
+            upstream = ScriptedUpstream("provider", ("llama3.3",), Manner(first=0, every=0))
+            await test(Provider(await nursery.start(upstream.run)))
+            nursery.cancel_scope.cancel("the example has run")
+
+    trio.run(program)
+
+
+def embedding() -> list[Example]:
+    return [example for example in examples("python") if example.page == "embedding.md"]
+
+
+def functions() -> list[tuple[Example, str, list[str]]]:
+    """Every coroutine function that an example defines, with its parameters."""
+    return [
+        (example, node.name, [argument.arg for argument in node.args.args])
+        for example in embedding()
+        for node in ast.parse(example.text).body
+        if isinstance(node, ast.AsyncFunctionDef)
+    ]
+
+
+EXPECTED = {
+    "streamed": True,
+    "careful": "model_not_found",
+    "failing": "went on",
+    "overheard": [("answered", 15, ["local"])],
+}
+
+
+def test_every_example_of_embedding_is_run_by_a_test_here() -> None:
+    assert {name for _, name, _ in functions()} == {*EXPECTED, "main", "with_keys", "patient"}
+    assert len(embedding()) == len(functions())
+
+
+@pytest.mark.parametrize(
+    ("example", "name", "parameters"), functions(), ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_every_example_of_embedding_runs(
+    example: Example, name: str, parameters: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def run(provider: Provider) -> None:
+        function = provider.run(example)[name]
+        file = tmp_path / "gateway.toml"
+        file.write_text(provider.config())
+        async with trioproxy.open_gateway(trioproxy.load_config(file)) as gateway:
+            given = {"gateway": gateway, "path": file, "seconds": 10}
+            result = await function(*(given[parameter] for parameter in parameters))
+        if name in EXPECTED:
+            assert result == EXPECTED[name]
+        elif name == "with_keys":
+            assert result == ["local"]
+        elif name == "patient":
+            assert b"You said: Hello" in result
+        else:
+            assert "You said: Hello" in capsys.readouterr().out
+
+    on_loopback(run)
+
+
+def test_the_embedded_example_of_the_readme_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (example,) = [each for each in examples("python") if each.page == "README.md" and "open_gateway" in each.text]
+    monkeypatch.chdir(tmp_path)
+    text = example.text.replace("trio.run(main)\n", "")
+    assert text != example.text
+
+    async def run(provider: Provider) -> None:
+        (tmp_path / "gateway.toml").write_text(provider.config())
+        await provider.run(attrs.evolve(example, text=text))["main"]()
+
+    on_loopback(run)
+    assert capsys.readouterr().out.startswith("200 b'{")

@@ -1,0 +1,235 @@
+"""A channel's standing: cooldowns and parks with their exact seconds, one trial at a time, and what lifts them."""
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from trioproxy.policy.standing import FIRST_COOLDOWN, LAST_COOLDOWN, LAST_PARK, Standing
+
+
+def test_a_new_channel_is_in_order_for_any_number_of_attempts() -> None:
+    standing = Standing()
+    assert standing.objection(0.0) is None
+    assert all(standing.enter(0.0) for _ in range(100))
+
+
+def test_a_hint_is_obeyed_to_the_second() -> None:
+    standing = Standing()
+    assert standing.cool(100.0, 7.0, "slow down") == 7.0
+    assert standing.objection(100.0) == "cooling down for another 7 s: slow down"
+    assert not standing.enter(106.999)
+    assert standing.objection(106.999) is not None
+    assert standing.objection(107.0) is None
+    assert standing.enter(107.0)
+
+
+def test_without_a_hint_the_cooldown_doubles_from_one_second_to_a_minute() -> None:
+    standing, now, waits = Standing(), 0.0, []
+    for _ in range(9):
+        waits.append(standing.cool(now, None, "429"))
+        now = standing.until
+        assert standing.enter(now)
+    assert waits == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0, 60.0]
+    assert (waits[0], waits[-1]) == (FIRST_COOLDOWN, LAST_COOLDOWN)
+
+
+def test_answers_that_were_on_their_way_together_are_one_strike() -> None:
+    """Ten calls get a 429 at once: the cooldown is still the first one."""
+    standing = Standing()
+    assert standing.cool(0.0, None, "429") == 1.0
+    assert [standing.cool(0.25, None, "429") for _ in range(10)] == [0.75] * 10
+    assert standing.until == 1.0
+    assert standing.cool(1.0, None, "429") == 2.0
+
+
+def test_a_longer_hint_lengthens_a_cooldown_and_a_shorter_one_does_not_shorten_it() -> None:
+    standing = Standing()
+    standing.cool(0.0, 10.0, "first")
+    standing.cool(1.0, 30.0, "longer")
+    assert standing.until == 31.0
+    standing.cool(2.0, 1.0, "shorter")
+    assert standing.until == 31.0
+
+
+def test_one_attempt_tries_a_channel_whose_cooldown_is_over_and_the_others_skip_it() -> None:
+    standing = Standing()
+    standing.cool(0.0, 5.0, "429")
+    assert standing.enter(5.0)
+    assert not standing.enter(5.0)
+    assert standing.objection(5.0) == "on trial: another call is asking whether it is back"
+
+
+def test_a_trial_that_succeeds_restores_and_forgets() -> None:
+    standing = Standing()
+    standing.cool(0.0, None, "429")
+    standing.cool(standing.until, None, "429")
+    standing.enter(3.0)
+    standing.restore(3.5)
+    assert standing.objection(3.5) is None
+    assert standing.why == ""
+    assert all(standing.enter(3.5) for _ in range(3))
+    assert standing.cool(4.0, None, "429") == 1.0
+
+
+def test_a_trial_that_ends_without_evidence_leaves_room_for_the_next() -> None:
+    standing = Standing()
+    standing.cool(0.0, 5.0, "429")
+    assert standing.enter(5.0)
+    standing.abandon()
+    assert standing.objection(5.0) is None
+    assert standing.enter(5.0)
+    assert not standing.enter(5.0)
+
+
+def test_a_trial_that_fails_begins_the_next_and_longer_cooldown() -> None:
+    standing = Standing()
+    standing.cool(0.0, None, "429")
+    assert standing.enter(1.0)
+    assert standing.cool(1.5, None, "429") == 2.0
+    assert standing.objection(3.4) == "cooling down for another 0 s: 429"
+    assert standing.enter(3.5)
+
+
+def test_a_success_from_before_lifts_nothing_while_the_channel_rests() -> None:
+    standing = Standing()
+    standing.cool(0.0, 5.0, "429")
+    standing.restore(4.999)
+    assert standing.objection(4.999) is not None
+    standing.restore(5.0)
+    assert standing.objection(5.0) is None
+
+
+def test_parks_double_to_a_day_until_a_success() -> None:
+    standing, now, waits = Standing(), 0.0, []
+    for _ in range(12):
+        waits.append(standing.park(now, 300.0, "our key was refused"))
+        assert standing.parked
+        now = standing.until
+        assert standing.enter(now)
+    assert waits == [300.0 * 2**power for power in range(9)] + [LAST_PARK] * 3
+    assert LAST_PARK == 24 * 3600
+    standing.restore(now)
+    assert not standing.parked
+    assert standing.park(now, 300.0, "again") == 300.0
+
+
+def test_a_park_is_told_as_such() -> None:
+    standing = Standing()
+    standing.park(0.0, 300.0, "our key was refused")
+    assert standing.objection(60.0) == "parked for another 240 s: our key was refused"
+
+
+def test_parks_of_calls_that_were_under_way_together_are_one() -> None:
+    standing = Standing()
+    assert standing.park(0.0, 300.0, "401") == 300.0
+    assert [standing.park(100.0, 300.0, "401") for _ in range(5)] == [200.0] * 5
+    assert standing.until == 300.0
+    assert standing.park(300.0, 300.0, "401") == 600.0
+
+
+@pytest.mark.parametrize("hint", [None, 1.0, 100_000.0])
+def test_a_throttle_never_touches_a_park(hint: float | None) -> None:
+    standing = Standing()
+    standing.park(0.0, 300.0, "our key was refused")
+    standing.cool(1.0, hint, "429")
+    assert (standing.until, standing.parked, standing.why) == (300.0, True, "our key was refused")
+
+
+def test_a_park_never_shortens_a_cooldown() -> None:
+    standing = Standing()
+    standing.cool(0.0, 3600.0, "429")
+    standing.park(1.0, 300.0, "401")
+    assert standing.parked
+    assert standing.until == 3600.0
+
+
+def test_a_cooldown_before_the_first_park_does_not_make_the_second_more_than_double() -> None:
+    standing = Standing()
+    standing.cool(0.0, 1.0, "429")
+    standing.enter(1.0)
+    assert standing.park(1.0, 300.0, "401") == 300.0
+    standing.enter(301.0)
+    assert standing.park(301.0, 300.0, "401") == 600.0
+
+
+def test_a_throttle_between_two_parks_is_no_success() -> None:
+    standing = Standing()
+    standing.park(0.0, 300.0, "401")
+    standing.enter(300.0)
+    standing.cool(300.0, 1.0, "429")
+    standing.enter(301.0)
+    assert standing.park(301.0, 300.0, "401") == 600.0
+
+
+seconds = st.sampled_from([0.5, 1.0, 5.0, 60.0, 300.0, 4000.0])
+
+
+class Life(RuleBasedStateMachine):
+    """Whatever answers come in, in whatever order: rest is never cut short, and one trial at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.standing = Standing()
+        self.now = 0.0
+        self.trials = 0  # out since the last rest ended
+        self.clean = True  # nothing against the channel
+
+    @rule(passed=seconds)
+    def time_passes(self, passed: float) -> None:
+        self.now += passed
+
+    @rule(hint=st.none() | seconds)
+    def throttled(self, hint: float | None) -> None:
+        before, parked = self.standing.until, self.standing.parked
+        resting = self.now < before
+        asked = self.standing.cool(self.now, hint, "429")
+        assert asked > 0
+        assert self.standing.until == before if resting and parked else self.standing.until >= self.now + asked
+        self._struck()
+
+    @rule(base=seconds)
+    def parked(self, base: float) -> None:
+        told = self.standing.park(self.now, base, "401")
+        assert 0 < told <= LAST_PARK
+        assert self.standing.until >= self.now + told
+        assert self.standing.parked
+        self._struck()
+
+    @rule()
+    def answered(self) -> None:
+        rests = self.now < self.standing.until
+        self.standing.restore(self.now)
+        if not rests:
+            self.trials, self.clean = 0, True
+
+    @rule()
+    def enters(self) -> None:
+        allowed = self.standing.objection(self.now) is None
+        assert self.standing.enter(self.now) == allowed
+        if allowed and not self.clean:
+            self.trials += 1
+
+    @precondition(lambda self: self.trials)
+    @rule()
+    def trial_leaves(self) -> None:
+        self.standing.abandon()
+        self.trials = 0
+
+    def _struck(self) -> None:
+        self.trials, self.clean = 0, False
+
+    @invariant()
+    def at_most_one_trial_is_out(self) -> None:
+        assert self.trials <= 1
+
+    @invariant()
+    def it_objects_while_it_rests_and_while_it_is_tried_and_never_else(self) -> None:
+        rests = self.now < self.standing.until
+        assert (self.standing.objection(self.now) is not None) == (rests or self.trials == 1)
+
+    @invariant()
+    def rest_has_an_end(self) -> None:
+        assert self.standing.until - self.now <= LAST_PARK
+
+
+TestLife = Life.TestCase
