@@ -119,8 +119,15 @@ class Load:
         self.stop_when_done()
 
     def stop_when_done(self) -> None:
-        """Stop once the window is over and every call has ended."""
-        if time.perf_counter() >= self.tally.closed and not self.busy and not self.backlog:
+        """Stop once every call has ended and no other will come: the window is over, or as many as allowed were sent."""
+        if self.busy or self.backlog:
+            return
+        now = time.perf_counter()
+        if now >= self.tally.closed:
+            self.reactor.stop()
+        elif self.tally.sent >= self.limits.calls:
+            self.tally.closed = now
+            self.on_mark("close")
             self.reactor.stop()
 
     def launch(self, intended: float) -> None:
@@ -164,12 +171,16 @@ class Load:
         if not caller.closed:
             self.idle.append(caller)
         now = time.perf_counter()
-        if self.again is None:
-            self.stop_when_done()
-        elif fault:
-            self.reactor.at(now + PAUSE, lambda: self.again and self.again(time.perf_counter()))
-        else:
+        if fault and self.again:
+            self.reactor.at(now + PAUSE, self.resume)
+        elif self.again:
             self.again(now)
+        self.stop_when_done()
+
+    def resume(self) -> None:
+        """Begin the next call of a closed loop after a failure, unless the window is over."""
+        if self.again:
+            self.again(time.perf_counter())
 
     def sweep(self) -> None:
         """Give up on calls that took too long."""

@@ -139,7 +139,10 @@ async def scene(
             door = DataDoor(gateway, config.listen, wall, bugs.append)
             network.listen(*DOOR, door.serve)
             made.append(Scene(network, upstreams, gateway, door, events, bugs))
-            yield made[0]
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(door.patience.run)
+                yield made[0]
+                nursery.cancel_scope.cancel("the scene has ended")
             assert not bugs, bugs
             assert journal.broken == 0
 

@@ -115,9 +115,7 @@ def build(
         for channel in config.channels
     }
     channels = Family(states)
-    classifier = Classifier(
-        config.defaults, config.classes, config.listen.max_body, _request_id
-    )
+    classifier = Classifier(config.defaults, config.classes, config.listen.max_body, _request_id)
     line = Line(
         Keyring.of(config.keys),
         classifier,

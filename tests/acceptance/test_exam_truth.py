@@ -7,10 +7,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from tests.acceptance.verdict import WHOLE, assert_answered, assert_refused, both, call, scripted, settled
+from tests.acceptance.verdict import WHOLE, Outcome, assert_answered, assert_refused, both, call, scripted, settled
 from tests.fakes import steps
 from tests.fakes.upstream import Exchange, Step
-from tests.scene import scene
+from tests.scene import Scene, scene
 from trioproxy.journal import BreakerMoved, EndReason
 
 ASSURED = '[defaults]\nmode = "assured"'
@@ -64,14 +64,13 @@ async def test_s12_inside_a_200_body_it_is_still_the_client_s_400(autojump_clock
         await assert_refused_as_said(s, await call(s, False), 400, body)
 
 
-async def assert_refused_as_said(s: Any, outcome: Any, status: int, body: dict[str, Any]) -> None:
+async def assert_refused_as_said(s: Scene, outcome: Outcome, status: int, body: dict[str, Any]) -> None:
     await assert_refused_alike(s, outcome, status)
     assert outcome.error == body["error"]
 
 
-async def assert_refused_alike(s: Any, outcome: Any, status: int) -> None:
-    outcome_of_extra = {key for key in outcome.payloads[0] if key != "error"}
-    assert outcome_of_extra <= {"type"}
+async def assert_refused_alike(s: Scene, outcome: Outcome, status: int) -> None:
+    assert set(outcome.payloads[0]) <= {"type", "error"}
     assert (outcome.status, outcome.headers["content-type"]) == (status, "application/json")
     assert outcome.headers["x-should-retry"] == "false"
     assert outcome.headers["x-trioproxy-attempts"] == "1"

@@ -9,6 +9,7 @@ from attrs import evolve
 from bench import arrivals, distribution, faults
 from bench.faults import Script
 from bench.load import Limits, Load
+from bench.process import free_port
 from bench.reactor import Line, listen
 from bench.tally import Exchange, Tally
 from bench.upstream import Manner, Provider
@@ -41,7 +42,7 @@ SHAPES = [
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
 def test_every_answer_of_a_healthy_provider_is_complete(shape: Shape) -> None:
-    load = load_on(manner(), (shape,), Limits(0.1, warmup=0.0, calls=20))
+    load = load_on(manner(), (shape,), Limits(10.0, warmup=0.0, calls=20))
     tally = load.run_closed(4)
     assert tally.sent == 20
     assert not tally.failures
@@ -63,7 +64,7 @@ def test_every_answer_of_a_healthy_provider_is_complete(shape: Shape) -> None:
     ],
 )
 def test_a_failure_counts_under_its_name_and_never_as_an_answer(line: str, shape: Shape, said: str) -> None:
-    load = load_on(manner(line), (shape,), Limits(0.1, warmup=0.0, calls=1, patience=0.2))
+    load = load_on(manner(line), (shape,), Limits(10.0, warmup=0.0, calls=1, patience=0.2))
     tally = load.run_closed(1)
     assert tally.failures == {said: 1}
     assert tally.complete == 0
@@ -100,13 +101,13 @@ def test_an_open_loop_sends_all_that_was_planned_even_to_a_server_that_never_ans
 
 
 def test_a_server_that_takes_no_connection_is_a_failure() -> None:
-    load = load_on(manner(), (Shape(),), Limits(0.05, warmup=0.0, calls=3))
-    load.endpoint = Endpoint(1)
+    load = load_on(manner(), (Shape(),), Limits(10.0, warmup=0.0, calls=3))
+    load.endpoint = Endpoint(free_port())
     assert load.run_closed(1).failures == {"ECONNREFUSED before an answer": 3}
 
 
 def test_a_provider_that_answers_nonsense_is_a_failure() -> None:
-    load = load_on(manner(), (Shape(),), Limits(0.05, warmup=0.0, calls=1))
+    load = load_on(manner(), (Shape(),), Limits(10.0, warmup=0.0, calls=1))
 
     def babble(line: Line) -> None:
         line.on_data = lambda _: line.send(b"hello\r\n\r\n")
@@ -142,6 +143,6 @@ def test_a_wrong_shape_is_refused(text: str) -> None:
 
 
 def test_a_client_that_hangs_up_is_no_failure_and_no_answer() -> None:
-    load = load_on(manner("stall"), (Shape(leave=0.01),), Limits(0.1, warmup=0.0, calls=3, patience=5.0))
+    load = load_on(manner("stall"), (Shape(leave=0.01),), Limits(10.0, warmup=0.0, calls=3, patience=5.0))
     tally = load.run_closed(3)
     assert (tally.left, tally.complete, dict(tally.failures)) == (3, 0, {})

@@ -34,7 +34,9 @@ def through(name: str, provider: int, where: Path, shapes: tuple[Shape, ...]) ->
     command = load(name).command(plan)
     assert command is not None
     with running(command, where / "log") as pid:
-        tally = Load(Endpoint(plan.port), Mix.of(shapes, Endpoint(plan.port)), Limits(0.2, 0.0, calls=40)).run_closed(4)
+        tally = Load(Endpoint(plan.port), Mix.of(shapes, Endpoint(plan.port)), Limits(10.0, 0.0, calls=40)).run_closed(
+            4
+        )
         reading = process.read(pid)
     assert reading.cpu > 0
     assert reading.rss > 1024 * 1024
@@ -52,7 +54,7 @@ def test_a_relay_passes_everything_on(name: str, provider: int, tmp_path: Path) 
 def test_a_relay_whose_provider_breaks_off_closes_and_lives_on(name: str, provider: int, tmp_path: Path) -> None:
     tally = through(name, provider, tmp_path, (Shape(model="broken"),))
     assert tally.complete == 0
-    assert tally.failures == {"closed before an answer": 40} or tally.failures.total() == 40
+    assert tally.failures.total() == 40
 
 
 def test_a_target_that_does_not_listen_fails_with_what_it_said(tmp_path: Path) -> None:

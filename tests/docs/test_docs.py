@@ -29,18 +29,24 @@ from tests.docs.pages import (
     words,
 )
 from trioproxy.cli import COMMANDS
+from trioproxy.codec import fault_table
 from trioproxy.codec.problem import error_table
+from trioproxy.codec.retry_hint import CAP
 from trioproxy.config import model
 from trioproxy.config.lint import warnings
 from trioproxy.config.load import Defaults
 from trioproxy.config.structure import structure
-from trioproxy.doors import rejection
+from trioproxy.doors import connection, rejection
 from trioproxy.errors import Blame, Fault, FaultKind
 from trioproxy.http.message import MessageError
+from trioproxy.http.pool import Pool
 from trioproxy.journal import AttemptRecord, EndReason, ExchangeEnded, Usage
 from trioproxy.lifecycle import __doc__ as line_doc
 from trioproxy.ops import log
+from trioproxy.phases import attempt
+from trioproxy.policy import gate
 from trioproxy.policy.breaker import PRESETS, BreakerPolicy
+from trioproxy.policy.chain import INPUT_SHARE, OUTPUT_SHARE
 from trioproxy.sim.upstream import Manner, ScriptedUpstream
 
 CONFIGURATION = DOCS / "configuration.md"
@@ -186,6 +192,30 @@ def test_every_configuration_shown_is_accepted(example: Example) -> None:
     rest += "" if example.kind == "toml" else '[[models]]\nname = "m"\nchannels = [{ channel = "c", model = "m" }]\n'
     config = trioproxy.parse_config(example.text + rest, str(example))
     assert [str(each) for each in warnings(config) if "one channel" not in each.message] == []
+
+
+# Figures that stand in the prose
+
+
+@pytest.mark.parametrize(
+    ("page", "said"),
+    [
+        ("life-of-a-request.md", f"{gate.MAX_BYTES // 1024} KiB of them"),
+        ("life-of-a-request.md", f"Up to {attempt.MAX_ASSURED // model.MiB} MiB are held"),
+        ("life-of-a-request.md", f"a second for every {connection.MIN_RATE // 1024} KiB"),
+        ("configuration.md", f"a second for every {connection.MIN_RATE // 1024} KiB"),
+        ("configuration.md", f"`{INPUT_SHARE:g} * input + {OUTPUT_SHARE:g} * output`"),
+        ("configuration.md", f"At most {attrs.fields(Pool).limit.default} a channel"),
+        ("operating.md", f"at most {attrs.fields(Pool).limit.default} a channel"),
+        ("operating.md", f"past {log.MAX_WAITING:,} waiting lines"),
+        ("operating.md", f"At most {'ten' if CAP == 600 else CAP} minutes are obeyed"),
+        ("operating.md", f"our key ({fault_table.AUTH.park or 0:g} seconds)"),
+        ("operating.md", f"our account's right ({fault_table.FORBIDDEN.park or 0:g})"),
+        ("operating.md", f"its balance ({fault_table.BILLING.park or 0:g};"),
+    ],
+)
+def test_a_figure_in_the_prose_is_the_code_s(page: str, said: str) -> None:
+    assert said in " ".join((DOCS / page).read_text("utf-8").split())
 
 
 # Errors

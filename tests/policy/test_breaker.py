@@ -409,7 +409,7 @@ class BreakerAgainstOracle(RuleBasedStateMachine):
             assert self.breaker.until == self.oracle.until
         else:
             assert self.breaker.state is (State.HALF_OPEN if self.oracle.half_open else State.CLOSED)
-        assert self.breaker._leases == len(self.oracle.leased) <= self.breaker.policy.probes
+        assert self.breaker.leases == len(self.oracle.leased) <= self.breaker.policy.probes
 
 
 TestBreakerAgainstOracle = BreakerAgainstOracle.TestCase

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from trioproxy.journal import Usage
 from trioproxy.policy.pricing import Tariff
 
-tokens = st.integers(0, 10_000_000)
+tokens = st.integers(0, 10_000_000) | st.integers(0, 40).map(lambda count: count * 50)
 # As price lists write them: USD per million with at most four decimals.
 prices = st.integers(0, 1_000_000).map(lambda ten_thousandths: ten_thousandths / 10_000)
 
@@ -34,9 +34,9 @@ def test_half_a_micro_dollar_is_rounded_up(count: int, cost: int) -> None:
     assert Tariff(0.5, 0.5, 0.5).cost(Usage(input=count)) == cost
 
 
-@pytest.mark.parametrize(("price", "count", "cost"), [(0.075, 20, 2), (0.1, 5, 1), (0.15, 10, 2), (0.7, 15, 11)])
+@pytest.mark.parametrize(("price", "count", "cost"), [(1.005, 100, 101), (19.705, 1300, 25_617), (0.7, 15, 11)])
 def test_a_half_that_floats_cannot_write_is_still_a_half(price: float, count: int, cost: int) -> None:
-    """0.7 micro-USD times 15 is 10.5, whatever its nearest binary fraction says."""
+    """1.005 micro-USD times 100 is 100.5, whatever the nearest binary fraction says."""
     assert Tariff(price, price, price).cost(Usage(input=count)) == cost
 
 

@@ -1,9 +1,9 @@
 """One downstream connection: requests in, answers out, one after the other, for as long as both sides want.
 
 The caller's presence is a cancel scope around all of it: when the peer goes away, whatever is under way for it is cancelled
-on the spot, also while the upstream is still thinking. While a request is being received the same scope carries the
-deadline of that (a scope of its own would cost 5 µs a call); `_late` is what to say when it passes. Bytes that come ahead
-of their turn (pipelining) stay in the reader and are answered in order.
+on the spot, also while the upstream is still thinking. While the rest of a request is awaited the same scope carries the
+deadline of that, and `_late` is what to say when it passes. Bytes that come ahead of their turn (pipelining) stay in the
+reader and are answered in order.
 """
 
 import contextlib
@@ -17,6 +17,7 @@ from attrs import define, field
 from trioproxy.answer import Answer
 from trioproxy.call import Request, canonical_path
 from trioproxy.config.model import Listen
+from trioproxy.doors.patience import Patience
 from trioproxy.doors.rejection import (
     Rejected,
     bad_target,
@@ -67,6 +68,7 @@ class Connection:
     reader: RequestSource
     date: Callable[[], bytes]
     report: Callable[[Exception], None]
+    patience: "Patience[Connection]"
     _leaving: bool = field(init=False, default=False)
     _busy: bool = field(init=False, default=False)
     _begun: bool = field(init=False, default=False)  # a byte of the present answer has gone out
@@ -88,11 +90,12 @@ class Connection:
                 self._say_now(self._late)
         except WireBroken:
             pass
-        except Exception as bug:  # the boundary: a bug ends this exchange, and no other
+        except Exception as bug:  # noqa: BLE001 - the boundary: a bug ends this exchange, and no other
             self.report(bug)
             if not self._begun:
                 self._say_now(internal())
         finally:
+            self.patience.end(self)
             self.wire.close()
 
     def leave(self) -> None:
@@ -104,6 +107,10 @@ class Connection:
     def cut(self) -> None:
         """End now: a drain's deadline has passed."""
         self._presence.cancel("drain")
+
+    def give_up(self) -> None:
+        """End without a word: no request has come for as long as is borne."""
+        self._presence.cancel("idle")
 
     def _hung_up(self) -> None:
         answer = self._answer
@@ -140,7 +147,7 @@ class Connection:
         if event is None and self.reader.in_message:  # its first bytes came with the request before it
             self._expect("head", self.limits.head_timeout)
         elif event is None:
-            self._presence.deadline = self._started + self.limits.idle_timeout
+            self.patience.begin(self, self._started)
         while event is None:
             data = await self.wire.receive()
             if not data:
@@ -148,12 +155,14 @@ class Connection:
             begins = not self.reader.in_message
             self._feed(data)
             event = self._next()
-            if begins:
+            if begins and (event is not None or self.reader.in_message):
+                self.patience.end(self)
                 self._started = trio.current_time()
-                if event is None and self.reader.in_message:
+                if event is None:
                     self._expect("head", self.limits.head_timeout)
         self._busy = True
-        self._arrived()
+        if self._late is not None:
+            self._arrived()
         assert isinstance(event, RequestHead), "a message begins with its head"
         return event
 
@@ -318,9 +327,10 @@ def _path(target: bytes) -> str:
 def _headers(head: RequestHead) -> dict[bytes, bytes]:
     headers: dict[bytes, bytes] = {}
     for name, value in head.headers:
-        if name in headers:
-            if name in _SINGLE:
-                raise repeated(name)
-            value = headers[name] + b", " + value
-        headers[name] = value
+        if name not in headers:
+            headers[name] = value
+        elif name in _SINGLE:
+            raise repeated(name)
+        else:
+            headers[name] = b"%b, %b" % (headers[name], value)
     return headers

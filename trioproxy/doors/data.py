@@ -10,12 +10,14 @@ import socket
 import stat
 from collections.abc import Callable
 from email.utils import formatdate
+from pathlib import Path
 
 import trio
 from attrs import define, field
 
 from trioproxy.config.model import Listen
 from trioproxy.doors.connection import Connection
+from trioproxy.doors.patience import Patience
 from trioproxy.doors.rejection import encoded, full
 from trioproxy.gateway import Gateway
 from trioproxy.http.message import Limits, RequestReader
@@ -33,10 +35,14 @@ class DataDoor:
     wall: Callable[[], float]
     report: Callable[[Exception], None]
     _hangups: HangupWatch = field(init=False, factory=HangupWatch)
+    patience: Patience[Connection] = field(init=False)
     _connections: set[Connection] = field(init=False, factory=set)
     _accepting: trio.CancelScope = field(init=False, factory=trio.CancelScope)
     _empty: trio.Event = field(init=False, factory=trio.Event)
     _date: tuple[int, bytes] = field(init=False, default=(0, b""))
+
+    def __attrs_post_init__(self) -> None:
+        self.patience = Patience(self.listen.idle_timeout, Connection.give_up)
 
     async def run(self, *, task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until `drain` or `stop`; reports the addresses it is bound to. Raises `OSError` where it cannot bind."""
@@ -44,6 +50,7 @@ class DataDoor:
         try:
             async with trio.open_nursery() as connections:
                 connections.start_soon(self._hangups.run)
+                connections.start_soon(self.patience.run)
                 with self._accepting:
                     task_status.started([_address(listener) for listener in listeners])
                     await trio.serve_listeners(self._accept, listeners, handler_nursery=connections)
@@ -73,7 +80,9 @@ class DataDoor:
             wire.close()
             return
         limits = Limits(self.listen.max_head, self.listen.max_headers)
-        connection = Connection(wire, self.gateway, self.listen, RequestReader(limits), self.date, self.report)
+        connection = Connection(
+            wire, self.gateway, self.listen, RequestReader(limits), self.date, self.report, self.patience
+        )
         self._connections.add(connection)
         try:
             await connection.run()
@@ -115,7 +124,7 @@ async def _bind(address: str) -> list[trio.SocketListener]:
 
 def _bind_unix(path: str) -> trio.SocketListener:
     """A Unix socket only its owner may use. What a dead process left behind is replaced, a live one is not."""
-    _unlink_dead(path)
+    _unlink_dead(Path(path))
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     mask = os.umask(0o177)
     try:
@@ -129,20 +138,20 @@ def _bind_unix(path: str) -> trio.SocketListener:
     return trio.SocketListener(trio.socket.from_stdlib_socket(sock))
 
 
-def _unlink_dead(path: str) -> None:
-    if not os.path.exists(path) or not stat.S_ISSOCK(os.stat(path).st_mode):
+def _unlink_dead(path: Path) -> None:
+    if not path.exists() or not stat.S_ISSOCK(path.stat().st_mode):
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
-            probe.connect(path)
+            probe.connect(str(path))
         except OSError:
-            os.unlink(path)
+            path.unlink()
 
 
 def _unlink(address: str) -> None:
     path = address.removeprefix("unix:")
-    if path != address and os.path.exists(path):
-        os.unlink(path)
+    if path != address:
+        Path(path).unlink(missing_ok=True)
 
 
 def _address(listener: trio.SocketListener) -> str:

@@ -9,7 +9,6 @@ from trioproxy.codec.problem import Problem, render
 from trioproxy.config.model import Listen
 from trioproxy.http.message import MessageError
 
-
 _STATUS_LINES = {status.value: b"HTTP/1.1 %d %b\r\n" % (status, status.phrase.encode()) for status in HTTPStatus}
 
 
@@ -17,7 +16,7 @@ def status_line(status: int) -> bytes:
     return _STATUS_LINES.get(status) or b"HTTP/1.1 %d Unknown\r\n" % status
 
 
-class Rejected(Exception):  # noqa: N818 - a verdict about the peer, not an error of ours
+class Rejected(Exception):
     """A request that is answered without having been understood."""
 
     def __init__(self, status: int, code: str, message: str) -> None:

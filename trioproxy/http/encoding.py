@@ -54,6 +54,11 @@ class Decoder:
     def complete(self) -> bool:
         return self._zlib is None or self._zlib.eof
 
+    @property
+    def surplus(self) -> bool:
+        """Whether bytes came behind the end of the coding, a second gzip member included; they are not unpacked."""
+        return self._zlib is not None and bool(self._zlib.unused_data)
+
 
 def decoded(coding: bytes, data: bytes, *, limit: int) -> bytes:
     """A whole body without its coding. Raises `EncodingError`, also for a cut one."""
@@ -61,4 +66,6 @@ def decoded(coding: bytes, data: bytes, *, limit: int) -> bytes:
     out = decoder.feed(data)
     if not decoder.complete:
         raise EncodingError(f"the body ends before its {coding.decode('latin-1')} coding does")
+    if decoder.surplus:
+        raise EncodingError(f"the body has bytes behind the end of its {coding.decode('latin-1')} coding")
     return out

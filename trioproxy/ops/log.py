@@ -59,12 +59,20 @@ class LineWriter:
         while True:
             await self._more.wait()
             self._more = trio.Event()
-            await trio.to_thread.run_sync(self.flush)
+            await trio.to_thread.run_sync(self._put, self._taken())
             await trio.sleep(0.05)  # a batch instead of a thread hop per line
 
     def flush(self) -> None:
-        """Write what is waiting now, in this thread. A log without a reader, or on a full disk, ends no gateway."""
+        """Write what is waiting now, in this thread."""
+        self._put(self._taken())
+
+    def _taken(self) -> list[bytes]:
+        # Never in the writing thread: a line that is being added at that moment would go with neither batch.
         lines, self._waiting = self._waiting, []
+        return lines
+
+    def _put(self, lines: list[bytes]) -> None:
+        """A log without a reader, or on a full disk, ends no gateway."""
         if not lines:
             return
         try:

@@ -23,6 +23,7 @@ class Standing:
     parked: bool = field(init=False, default=False)
     why: str = field(init=False, default="")
     _strikes: int = field(init=False, default=0)
+    _parks: int = field(init=False, default=0)
     _in_trial: bool = field(init=False, default=False)
 
     def objection(self, now: float) -> str | None:
@@ -56,7 +57,8 @@ class Standing:
         """Take the channel out; every further park without a success between doubles. Returns the seconds."""
         if self.parked and now < self.until:  # a call that was on its way when another one's fault parked it
             return self.until - now
-        doubled = min(LAST_PARK, seconds * 2.0 ** min(self._strikes, 16)) if self.parked else seconds
+        doubled = min(LAST_PARK, seconds * 2.0 ** min(self._parks, 16))
+        self._parks += 1
         self._strike(now, doubled, why, parked=True)
         return doubled
 
@@ -64,7 +66,7 @@ class Standing:
         """The channel answered: in order again. While it rests, that was a call from before, and lifts nothing."""
         if now < self.until:
             return
-        self._strikes = 0
+        self._strikes = self._parks = 0
         self._in_trial = False
         self.parked = False
         self.why = ""
@@ -77,7 +79,7 @@ class Standing:
         if not parked and self.parked and now < self.until:
             return  # a throttle does not shorten a park
         self._strikes += now >= self.until  # calls that were under way together are one strike
-        self.until = max(self.until, now + seconds) if parked == self.parked else now + seconds
+        self.until = max(self.until, now + seconds)
         self.parked = parked
         self.why = why
         self._in_trial = False
