@@ -7,9 +7,9 @@ import random
 import signal
 import ssl
 import sys
-import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
+from time import time as wall_clock  # noqa: TID251 - ledgers, dates and provider hints are in the world's time
 from urllib.parse import urlsplit
 
 import trio
@@ -45,7 +45,7 @@ async def open_gateway(
     credentials: Mapping[str, str] | None = None,
     dial: Dial = dial,
     journal: Journal | None = None,
-    wall: Callable[[], float] = time.time,
+    wall: Callable[[], float] = wall_clock,
 ) -> AsyncGenerator[Gateway]:
     """A gateway without a door, for the length of the block.
 
@@ -73,7 +73,7 @@ async def serve(
 
     Reports the bound addresses once it serves. Raises `OSError` where it cannot bind.
     """
-    log = log or Log.to(sys.stdout.buffer, config.log, time.time)
+    log = log or Log.to(sys.stdout.buffer, config.log, wall_clock)
     journal = Journal()
     journal.subscribe(log)
     try:
@@ -82,7 +82,7 @@ async def serve(
             open_gateway(config, credentials=credentials, journal=journal) as gateway,
         ):
             nursery.start_soon(log.writer.run)
-            door = DataDoor(gateway, config.listen, time.time, log.bug)
+            door = DataDoor(gateway, config.listen, wall_clock, log.bug)
             nursery.start_soon(_signals, door, log)
             async with trio.open_nursery() as doors:
                 addresses = await doors.start(door.run)

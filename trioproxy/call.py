@@ -31,7 +31,13 @@ class Request:
 
     @classmethod
     def post(cls, path: str, payload: object, headers: Mapping[str, str] | None = None) -> "Request":
-        """A request as an embedder writes it: `payload` is anything that JSON can say. Make it when it is to be sent."""
+        """A request as an embedder writes it: `payload` is anything that JSON can say. Make it when it is to be sent.
+
+        Raises `ValueError` for a header that would be more than one line.
+        """
+        for name, value in (headers or {}).items():
+            if not (name + value).isprintable():
+                raise ValueError(f"the header {name!r} has control characters in it")
         lines = {name.lower().encode("latin-1"): value.encode("latin-1") for name, value in (headers or {}).items()}
         return cls("POST", canonical_path(path), lines, msgspec.json.encode(payload))
 

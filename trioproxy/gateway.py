@@ -20,7 +20,8 @@ from trioproxy.codec.frame import Dialect
 from trioproxy.errors import Refusal, RefusalKind
 from trioproxy.journal import Journal
 from trioproxy.lifecycle import Line, exchange
-from trioproxy.phases import answering
+from trioproxy.phases import answering, settle
+from trioproxy.phases.authenticate import ANONYMOUS
 from trioproxy.supervisor import ChannelStatistics, Supervisor
 
 _MODELS = "/v1/models"
@@ -70,16 +71,16 @@ class Gateway:
         try:
             answer = self._answer(request, endpoint)
         except Refusal as refusal:
-            answer = answering.refusal(refusal, self.dialect, request_id)
+            answer = answering.refusal(refusal, self.dialect, request_id, allow=_allowed(request.path, endpoint))
+            settle.refused(self.journal, request, answer, request_id=request_id, caller=ANONYMOUS)
         yield answer
 
     def _answer(self, request: Request, endpoint: Endpoint | None) -> Answer:
         path = request.path
-        known = endpoint is not None or path in _LOCAL or path.startswith(_MODELS + "/")
-        if not known:
+        allowed = _allowed(path, endpoint)
+        if not allowed:
             raise Refusal(RefusalKind.NOT_FOUND, f"there is nothing at {path[:200]!r}")
-        if endpoint is not None or request.method not in ("GET", "HEAD"):
-            allowed = "POST" if endpoint is not None else "GET"
+        if request.method not in allowed.split(", "):
             raise Refusal(RefusalKind.METHOD_NOT_ALLOWED, f"{path} takes {allowed}, not {request.method[:32]}")
         if path == "/healthz":
             return _json(200, {"status": "alive"})
@@ -97,6 +98,13 @@ class Gateway:
         if not self.line.router.knows(caller, wanted):
             raise Refusal(RefusalKind.MODEL_NOT_FOUND, f"the model {wanted[:200]!r} does not exist", param="model")
         return _json(200, _model(wanted))
+
+
+def _allowed(path: str, endpoint: Endpoint | None) -> str:
+    """The methods that a path takes; "" where there is nothing."""
+    if endpoint is not None:
+        return "POST"
+    return "GET, HEAD" if path in _LOCAL or path.startswith(_MODELS + "/") else ""
 
 
 def _model(name: str) -> dict[str, object]:

@@ -71,7 +71,7 @@ class ExchangeEnded:
     traffic_class: str = ""
     attempts: tuple[AttemptRecord, ...] = ()
     skipped: tuple[tuple[str, str], ...] = ()  # (channel, why)
-    usage: Usage = Usage()  # noqa: RUF009 - frozen
+    usage: Usage = Usage()
     cost: int | None = 0  # micro-USD; None where the price is unknown
     started: float = 0.0
     duration: float = 0.0

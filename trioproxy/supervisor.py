@@ -203,8 +203,9 @@ class ChannelState:
             self.standing.restore(now)
             self.models.pop(leave.model, None)
         elif fault.kind is FaultKind.MODEL_NOT_FOUND and fault.park is not None:
-            self.models.setdefault(leave.model, Standing()).park(now, fault.park, fault.message)
+            seconds = self.models.setdefault(leave.model, Standing()).park(now, fault.park, fault.message)
             self.standing.abandon()
+            self.journal.emit(ChannelParked(self.name, fault.kind.value, fault.message, seconds, now))
         elif fault.park is not None:
             seconds = self.standing.park(now, fault.park, fault.message)
             self.journal.emit(ChannelParked(self.name, fault.kind.value, fault.message, seconds, now))

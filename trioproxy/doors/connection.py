@@ -314,8 +314,8 @@ class Connection:
 @lru_cache(maxsize=256)  # callers use a handful of paths; a hostile one only evicts
 def _path(target: bytes) -> str:
     text = target.decode("latin-1")
-    if "://" in text:  # absolute form, which a server must take (RFC 9112, 3.2.2)
-        text = "/" + text.split("://", 1)[1].partition("/")[2]
+    if text.lower().startswith(("http://", "https://")):  # absolute form, which a server must take (RFC 9112, 3.2.2)
+        text = "/" + text.split("://", 1)[1].partition("?")[0].partition("/")[2]
     elif text == "*":
         return text
     try:

@@ -84,6 +84,8 @@ class DataDoor:
             wire, self.gateway, self.listen, RequestReader(limits), self.date, self.report, self.patience
         )
         self._connections.add(connection)
+        if self._accepting.cancel_called:  # accepted just before the drain began, and not there when it told the others
+            connection.leave()
         try:
             await connection.run()
         finally:
@@ -98,11 +100,13 @@ class DataDoor:
         for connection in tuple(self._connections):
             connection.leave()
         with trio.move_on_after(self.listen.drain_timeout):
-            while self._connections:
-                self._empty = trio.Event()
-                await self._empty.wait()
+            await self._wait_empty()
         for connection in tuple(self._connections):
             connection.cut()
+        await self._wait_empty()
+
+    async def _wait_empty(self) -> None:
+        """Wait until the last connection is gone."""
         while self._connections:
             self._empty = trio.Event()
             await self._empty.wait()

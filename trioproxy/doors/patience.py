@@ -4,6 +4,7 @@ All connections are given the same time, so the order in which they began to wai
 watches the first of them, and the deadlines stay exact. A deadline of its own for every wait costs 7 µs a call (measured).
 """
 
+import itertools
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -30,11 +31,12 @@ class Patience(Generic[Waiter]):
     async def run(self) -> None:
         """Watch until cancelled."""
         while True:
-            first = next(iter(self._until.items()), None)
-            if first is None:
-                await trio.sleep(self.seconds)  # whoever begins now is not due before
-            elif first[1] > trio.current_time():
-                await trio.sleep_until(first[1])
-            else:
-                self.end(first[0])
-                self.give_up(first[0])
+            # Where nobody waits: whoever begins now is not due before that.
+            await trio.sleep_until(next(iter(self._until.values()), trio.current_time() + self.seconds))
+            now = trio.current_time()
+            for waiter in self._due(now):
+                self.end(waiter)
+                self.give_up(waiter)
+
+    def _due(self, now: float) -> list[Waiter]:
+        return [waiter for waiter, _ in itertools.takewhile(lambda one: one[1] <= now, self._until.items())]

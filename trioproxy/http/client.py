@@ -7,6 +7,7 @@ A reply that does not come on a kept-alive connection is retried once, on a fres
 came: the provider closed the idle connection while our request was on its way (RFC 9112 9.3.1). That is no evidence.
 """
 
+import contextlib
 import ssl
 from collections.abc import Callable
 from urllib.parse import urlsplit
@@ -112,10 +113,10 @@ class Exchange:
 
     async def _ask(self, connection: Connection, request: bytes) -> ResponseHead | None:
         """The reply's head; None if the connection ended without one byte of a reply."""
-        try:
+        with contextlib.suppress(
+            WireBroken
+        ):  # it may have answered (413, 401) before it had read all: read what there is
             await connection.wire.send(request)
-        except WireBroken:
-            pass  # it may have answered (413, 401) before it had read all, and closed: read what there is
         while True:
             try:
                 data = await connection.wire.receive()

@@ -57,6 +57,8 @@ NEVER_RELAYED = HOP_BY_HOP | {
     b"set-cookie2",
     b"strict-transport-security",
     b"via",
+    b"x-reproxy-url",
+    b"x-sendfile",
     b"x-should-retry",
 }
 NEVER_RELAYED_PREFIXES = (
@@ -66,6 +68,7 @@ NEVER_RELAYED_PREFIXES = (
     b"azure-openai-deployment-",
     b"cf-",
     b"ratelimit",
+    b"x-accel-",  # with the two above: orders that a proxy in front of us would obey
     b"x-ms-spillover-",
     b"x-ratelimit-",
     b"x-trioproxy-",

@@ -83,7 +83,9 @@ class HangupWatch:
         while True:
             for number in await self._wait():
                 if number in self._watched:
-                    self._watched[number][1]()
+                    sock, callback = self._watched[number]
+                    self.discard(sock)  # told once; whoever asks again begins anew
+                    callback()
 
     async def _wait(self) -> list[int]:
         if self._epoll is not None:
@@ -162,12 +164,15 @@ class SocketWire:
 
 @define(eq=False)
 class TlsWire:
-    """A wire over TLS. Closes without `close_notify`: the framing above tells a whole message from a cut one."""
+    """A wire over TLS. Closes without `close_notify`: the framing above tells a whole message from a cut one.
+
+    Nothing can be sent without waiting: what TLS makes of it is not ours to hand to the kernel.
+    """
 
     _stream: "trio.SSLStream[trio.SocketStream]"
     _raw: SocketWire
 
-    def send_now(self, data: bytes) -> int:  # noqa: ARG002 - what TLS makes of it can only be sent by waiting
+    def send_now(self, data: bytes) -> int:
         return 0
 
     async def send(self, data: bytes) -> None:
@@ -220,19 +225,21 @@ async def dial(host: str, port: int, tls: ssl.SSLContext | None) -> Wire:
 
 async def secure(wire: SocketWire, tls: ssl.SSLContext, *, server_hostname: str | None = None) -> TlsWire:
     """Put TLS on a wire; as the server where no `server_hostname` is given. Closes the wire where the handshake fails."""
+    sock = trio.socket.from_stdlib_socket(wire._sock)  # noqa: SLF001 - the same file's own class
+    stream = trio.SSLStream(
+        trio.SocketStream(sock),
+        tls,
+        server_hostname=server_hostname,
+        server_side=server_hostname is None,
+        https_compatible=True,
+    )
+    secured = False
     try:
-        sock = trio.socket.from_stdlib_socket(wire._sock)  # noqa: SLF001 - the same file's own class
-        stream = trio.SSLStream(
-            trio.SocketStream(sock),
-            tls,
-            server_hostname=server_hostname,
-            server_side=server_hostname is None,
-            https_compatible=True,
-        )
         await stream.do_handshake()
-    except BaseException as exc:
-        wire.close()
-        if isinstance(exc, trio.BrokenResourceError):
-            raise WireBroken(f"TLS handshake failed: {exc.__cause__ or exc}") from exc
-        raise
+        secured = True
+    except trio.BrokenResourceError as exc:
+        raise WireBroken(f"TLS handshake failed: {exc.__cause__ or exc}") from exc
+    finally:
+        if not secured:
+            wire.close()
     return TlsWire(stream, wire)

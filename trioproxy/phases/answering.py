@@ -24,10 +24,14 @@ _STREAM = b"content-type: text/event-stream; charset=utf-8\r\ncache-control: no-
 _OURS = frozenset({b"content-type", b"content-encoding", b"cache-control", b"x-accel-buffering"})
 
 
-def refusal(error: Refusal, dialect: Dialect, request_id: str) -> Answer:
-    """The answer to a request that no channel was asked for."""
+def refusal(error: Refusal, dialect: Dialect, request_id: str, *, allow: str = "") -> Answer:
+    """The answer to a request that no channel was asked for. `allow`: the methods, where another one was used."""
     problem = problem_of(error)
     lines = b"%bx-request-id: %b\r\n%b" % (_JSON, request_id.encode(), _retry_lines(problem))
+    if problem.status == 401:
+        lines += b"www-authenticate: Bearer\r\n"  # RFC 9110, 15.5.2: a 401 without it is none
+    elif problem.status == 405:
+        lines += b"allow: %b\r\n" % allow.encode()
     return Answer(problem.status, lines, dialect.render_error(problem, request_id), error=error)
 
 

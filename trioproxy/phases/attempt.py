@@ -8,11 +8,12 @@ One cancel scope serves its deadlines one after the other: headers (and the wait
 mode, each gap. `_waiting_for` says which one ran out, so the blame is right; the caller's own deadline is no evidence.
 """
 
+import contextlib
 import enum
 from collections.abc import Callable
 
 import trio
-from attrs import define, field
+from attrs import define, evolve, field
 
 from trioproxy.call import Call
 from trioproxy.codec.frame import Frame, Kind, StreamReader
@@ -30,11 +31,12 @@ from trioproxy.supervisor import ChannelState, Family, Pass
 MAX_ERROR_BODY = 65_536
 LOOKED_AT = 512  # bytes by which an answer shows what it is: a byte-order mark and white space may come first
 ERROR_BODY_TIMEOUT = 5.0
+MODEL_PARK = 600.0  # a deployment that is being set up needs minutes
 # What assured mode holds at most; a longer stream is committed as it stands and goes on in plain mode.
 MAX_ASSURED = 16 * 1024 * 1024
 
 
-class Skipped(Exception):  # noqa: N818 - not an error: the channel objected after the chain was made
+class Skipped(Exception):
     """The channel may not be asked any more; nothing was sent."""
 
 
@@ -56,6 +58,7 @@ class Attempt:
     family: Family[dict[str, ChannelState]]
     wall: Callable[[], float]
     rewrite_model: str | None = None
+    callers_name: bool = False  # the provider's name for the model came from the caller, not from our configuration
     decided: trio.Event = field(init=False, factory=trio.Event)
     committed: bool = field(init=False, default=False)
     skipped: bool = field(init=False, default=False)
@@ -118,19 +121,25 @@ class Attempt:
     def _fault_of(self, status: int, body: bytes) -> Fault:
         assert self.head is not None
         fault = self.call.endpoint.dialect.fault_of(status, self.head.headers, body, self.wall())
-        assert fault is not None, "a status outside 2xx is always a fault"
-        return fault
+        assert fault is not None, "only called for an answer that is none"
+        if fault.kind is not FaultKind.MODEL_NOT_FOUND:
+            return fault
+        if self.callers_name:  # then it is the caller who named a model that is not there
+            return evolve(fault, blame=Blame.CLIENT, retry=False)
+        return evolve(fault, park=MODEL_PARK)
 
     async def _error_body(self) -> bytes:
         """As much of an error's body as comes soon; a status is worth something without it."""
         parts: list[bytes] = []
-        with trio.move_on_after(ERROR_BODY_TIMEOUT):
-            try:
-                while sum(map(len, parts)) < MAX_ERROR_BODY and (data := await self.exchange.receive()):
-                    parts.append(data)
-            except AttemptError:
-                pass
+        with trio.move_on_after(ERROR_BODY_TIMEOUT), contextlib.suppress(AttemptError):
+            await self._collect(parts)
         return b"".join(parts)[:MAX_ERROR_BODY]
+
+    async def _collect(self, parts: list[bytes]) -> None:
+        size = 0
+        while size < MAX_ERROR_BODY and (data := await self.exchange.receive()):
+            parts.append(data)
+            size += len(data)
 
     # Unary: the whole answer is held, so that a cut one fails over and never looks complete.
 
@@ -309,7 +318,7 @@ class Attempt:
             self.family.post(self.channel.abandon, leave, now)
 
     def record(self, now: float) -> AttemptRecord:
-        """This attempt as the journal tells it."""
+        """The attempt as the journal tells it."""
         end = self.answered if self.fault is not None else now
         return AttemptRecord(
             self.channel.name,

@@ -21,6 +21,7 @@ DEFAULT_CLASS = "default"
 
 _FORWARDED = (b"openai-beta", b"idempotency-key", b"traceparent", b"tracestate")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
+_CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _TRACEPARENT = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
@@ -62,7 +63,7 @@ class Classifier:
             policy,
             deadlines,
             request.started,
-            b"".join(b"%b: %b\r\n" % (name, headers[name]) for name in _FORWARDED if name in headers),
+            _forwarded(headers),
             traceparent.decode() if _TRACEPARENT.fullmatch(traceparent) else "",
         )
 
@@ -89,6 +90,16 @@ class Classifier:
         except EncodingError as exc:
             kind = RefusalKind.TOO_LARGE if exc.too_large else RefusalKind.UNSUPPORTED_ENCODING
             raise Refusal(kind, str(exc)) from exc
+
+
+def _forwarded(headers: Mapping[bytes, bytes]) -> bytes:
+    """The lines that a provider may see. The door's reader takes no line end in a value; an embedder has no such reader."""
+    lines = [(name, headers[name]) for name in _FORWARDED if name in headers]
+    for name, value in lines:
+        if _CONTROL.search(value):
+            message = f"the header {name.decode()} has control characters in it; send plain text"
+            raise Refusal(RefusalKind.BAD_REQUEST, message, param=name.decode())
+    return b"".join(b"%b: %b\r\n" % line for line in lines)
 
 
 def _seconds(headers: Mapping[bytes, bytes], name: bytes) -> float | None:

@@ -20,6 +20,8 @@ from trioproxy.policy.deadlines import Deadlines
 # After the terminator the upstream's last chunk is usually in the same packet or right behind it. Waiting a moment for it
 # saves the next call a connection; waiting longer would keep the slot of a provider that never closes.
 LINGER = 0.1
+# After a finish only the usage frame and the terminator are owed. Every provider sends them with it or right behind.
+FINISH_GRACE = 2.0
 
 STALLED = Fault(FaultKind.IDLE_TIMEOUT, Blame.PROVIDER, "the upstream stopped in the middle of its answer", counts=True)
 CUT = Fault(FaultKind.CUT, Blame.PROVIDER, "the upstream's answer ended early", counts=True)
@@ -74,7 +76,8 @@ class Relay:
                     pass
 
     async def _step(self) -> bytes:
-        stalled = trio.current_time() + self.idle
+        patience = min(self.idle, FINISH_GRACE) if self.reader.finished else self.idle
+        stalled = trio.current_time() + patience
         total = self.deadlines.total
         data = b""
         try:

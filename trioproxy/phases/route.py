@@ -4,7 +4,7 @@ The order was fixed at start, so every caller gets the same; only who is left ou
 and changes nothing: the permit is taken when an attempt begins.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from attrs import define, frozen
 

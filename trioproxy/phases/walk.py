@@ -53,7 +53,10 @@ class Walk:
     async def _attempt(self, nursery: trio.Nursery, step: Candidate) -> bool:
         """Make one attempt; whether the next channel is to be asked."""
         channel = self.channels.state[step.channel]
-        attempt = self._current = Attempt(self.call, channel, step.model, self.channels, self.wall, self.rewrite_model)
+        callers_name = step.bound or step.model == self.call.facts.model
+        attempt = self._current = Attempt(
+            self.call, channel, step.model, self.channels, self.wall, self.rewrite_model, callers_name
+        )
         nursery.start_soon(attempt.run)
         await attempt.decided.wait()
         self.upstream_time += attempt.answered - attempt.asked

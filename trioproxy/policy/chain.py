@@ -35,12 +35,16 @@ class PriceLike(Protocol):
 
 @frozen
 class Candidate:
-    """One link in its place. `model` may still hold the "*" of a wildcard; `price` is blended, None if unknown."""
+    """One link in its place. `model` may still hold the "*" of a wildcard; `price` is blended, None if unknown.
+
+    `bound`: the model's name has a part in it that the caller chose.
+    """
 
     channel: str
     model: str
     reason: str
     price: float | None = None
+    bound: bool = False
 
 
 @frozen
@@ -74,7 +78,10 @@ def bind(candidates: tuple[Candidate, ...], captured: str | None) -> tuple[Candi
     """The candidates with "*" replaced by what the wildcard matched."""
     if captured is None:
         return candidates
-    return tuple(evolve(candidate, model=candidate.model.replace("*", captured)) for candidate in candidates)
+    return tuple(
+        evolve(candidate, model=candidate.model.replace("*", captured), bound="*" in candidate.model)
+        for candidate in candidates
+    )
 
 
 def build(candidates: Iterable[Candidate], skip: Callable[[Candidate], str | None], limit: int) -> Chain:
