@@ -388,9 +388,7 @@ async def test_closing_before_anything_was_opened_is_nothing(autojump_clock: Moc
         [kept(OK), kept(b"HTTP/1.1 100 Continue\r\n\r\n", OK)],
     ],
 )
-async def test_cut_at_any_step_a_connection_is_idle_or_closed(
-    script: list[Step], autojump_clock: MockClock
-) -> None:
+async def test_cut_at_any_step_a_connection_is_idle_or_closed(script: list[Step], autojump_clock: MockClock) -> None:
     async with side() as s:
 
         async def scenario() -> None:
@@ -405,5 +403,3 @@ async def test_cut_at_any_step_a_connection_is_idle_or_closed(
             s.upstream.pool.close()
 
         assert await cancel_everywhere(scenario, check) >= 3
-
-

@@ -10,11 +10,11 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO
 
-import msgspec
 import structlog
 import trio
 from attrs import define, field
 
+from trioproxy.codec import jsonread
 from trioproxy.config.model import Logging
 from trioproxy.errors import Fault
 from trioproxy.journal import (
@@ -51,7 +51,7 @@ class LineWriter:
         if len(self._waiting) >= MAX_WAITING:
             self.dropped += 1
             return
-        self._waiting.append(line if isinstance(line, bytes) else line.encode())
+        self._waiting.append(line if isinstance(line, bytes) else line.encode("utf-8", "backslashreplace"))
         self._more.set()
 
     async def run(self) -> None:
@@ -147,7 +147,7 @@ def _timestamp(wall: Callable[[], float], *, human: bool) -> Any:
 
 
 def _render_json(_logger: object, _method: str, event: dict[str, Any]) -> bytes:
-    return msgspec.json.encode(event)
+    return jsonread.write(event)  # an upstream's words may hold what UTF-8 cannot
 
 
 def _exchange(event: ExchangeEnded) -> dict[str, object]:

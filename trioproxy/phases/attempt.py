@@ -23,7 +23,7 @@ from trioproxy.errors import AttemptError, Blame, Fault, FaultKind
 from trioproxy.http.client import Exchange
 from trioproxy.http.message import ResponseHead
 from trioproxy.journal import AttemptRecord, Usage
-from trioproxy.phases.relay import CUT, STALLED, TOO_LONG, Relay
+from trioproxy.phases.relay import CUT, STALLED, TOO_LONG, Relay, patience_for
 from trioproxy.policy.gate import UNREADABLE, Gate, Verdict
 from trioproxy.policy.slots import Ticket
 from trioproxy.supervisor import ChannelState, Family, Pass
@@ -216,7 +216,8 @@ class Attempt:
             raise AttemptError(UNREADABLE)
         frames = reader.feed(b"")
         while self._hold(frames, reader) and not reader.ended:
-            scope.deadline = min(trio.current_time() + self.call.policy.idle_timeout, self.call.deadlines.start)
+            patience = patience_for(reader, self.call.policy.idle_timeout)
+            scope.deadline = min(trio.current_time() + patience, self.call.deadlines.start)
             try:
                 data = await self.exchange.receive()
             except AttemptError:

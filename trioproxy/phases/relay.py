@@ -76,8 +76,7 @@ class Relay:
                     pass
 
     async def _step(self) -> bytes:
-        patience = min(self.idle, FINISH_GRACE) if self.reader.finished else self.idle
-        stalled = trio.current_time() + patience
+        stalled = trio.current_time() + patience_for(self.reader, self.idle)
         total = self.deadlines.total
         data = b""
         try:
@@ -120,3 +119,8 @@ class Relay:
         self.fault = fault
         self.ended = True
         return self.error_frame(fault)
+
+
+def patience_for(reader: StreamReader, idle: float) -> float:
+    """Seconds that a stream may be silent now."""
+    return min(idle, FINISH_GRACE) if reader.finished else idle
