@@ -73,10 +73,11 @@ class Family(Generic[T]):
 
 @define(eq=False)
 class Pass:
-    """Leave to make one attempt at a channel: the breaker's permit, and whether it is a standing's trial."""
+    """Leave to make one attempt at a channel: the breaker's permit, and the standings of which it is the trial."""
 
     permit: Permit
     model: str
+    trials: tuple[Standing, ...] = ()
 
 
 @frozen
@@ -156,17 +157,18 @@ class ChannelState:
 
     def try_enter(self, model: str, now: float) -> Pass | None:
         """Leave for one attempt, or None. Hand it back exactly once, to `settle` or `abandon`."""
-        if self.disabled is not None or self.objection(model, now) is not None:
+        if self.objection(model, now) is not None:
             return None
         was = self.breaker.state
         permit = self.breaker.try_enter(now)
         if permit is None:
             return None
         self._told(was, now)
-        self.standing.enter(now)
-        if model in self.models:
-            self.models[model].enter(now)
-        return Pass(permit, model)
+        standings = (self.standing, self.models[model]) if model in self.models else (self.standing,)
+        trials = tuple(standing for standing in standings if standing.on_probation)
+        for standing in trials:
+            standing.enter(now)
+        return Pass(permit, model, trials)
 
     def commit(self, leave: Pass, now: float) -> None:
         """The attempt has content: the channel is alive. A probe has proved it and closes; others tell at their end."""
@@ -182,7 +184,7 @@ class ChannelState:
         was = self.breaker.state
         if leave.permit.spent:  # a probe that committed; what came after it counts by itself
             if fault is not None and fault.counts:
-                self.breaker.strike(now)
+                self.breaker.strike(leave.permit, now)
         elif fault is None:
             self.breaker.success(leave.permit, now)
         elif fault.counts:
@@ -204,7 +206,7 @@ class ChannelState:
             self.models.pop(leave.model, None)
         elif fault.kind is FaultKind.MODEL_NOT_FOUND and fault.park is not None:
             seconds = self.models.setdefault(leave.model, Standing()).park(now, fault.park, fault.message)
-            self.standing.abandon()
+            self._abandon_trial(leave)
             self.journal.emit(ChannelParked(self.name, fault.kind.value, fault.message, seconds, now))
         elif fault.park is not None:
             seconds = self.standing.park(now, fault.park, fault.message)
@@ -216,9 +218,8 @@ class ChannelState:
             self._abandon_trial(leave)
 
     def _abandon_trial(self, leave: Pass) -> None:
-        self.standing.abandon()
-        if leave.model in self.models:
-            self.models[leave.model].abandon()
+        for standing in leave.trials:
+            standing.abandon()
 
     def _told(self, was: State, now: float) -> None:
         state = self.breaker.state

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 from attrs import evolve
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import MockClock
 
 from tests.fakes import steps
 from tests.scene import scene
@@ -56,7 +56,10 @@ FULL = ExchangeEnded(
 
 
 class Sink(io.BytesIO):
-    """A stream that remembers each write; while `gate` is closed it takes nothing, and with an `error` it breaks."""
+    """A stream that remembers each write; while `gate` is closed it takes nothing, and with an `error` it breaks.
+
+    `written` waits for writes that another thread makes, without polling. Made inside a Trio run if that is needed.
+    """
 
     def __init__(self, *, tty: bool = False, error: OSError | None = None) -> None:
         super().__init__()
@@ -66,12 +69,35 @@ class Sink(io.BytesIO):
         self.gate.set()
         self.writes: list[bytes] = []
         self.flushes = 0
+        self.waiting = False
+        self._more = trio.Event()
+        self._token = trio.lowlevel.current_trio_token() if trio.lowlevel.in_trio_run() else None
+
+    async def written(self, count: int) -> None:
+        while len(self.writes) < count:
+            await self._more.wait()
+
+    async def stuck(self) -> None:
+        """Wait until somebody waits at the gate."""
+        while not self.waiting:
+            await self._more.wait()
+
+    def _told(self) -> None:
+        if self._token is not None:
+            self._token.run_sync_soon(self._tell)
+
+    def _tell(self) -> None:
+        self._more.set()
+        self._more = trio.Event()
 
     def write(self, data: Any) -> int:
+        self.waiting = True
+        self._told()
         assert self.gate.wait(10), "the test never opened the gate"
+        self.writes.append(bytes(data))
+        self._told()
         if self.error is not None:
             raise self.error
-        self.writes.append(bytes(data))
         return len(data)
 
     def flush(self) -> None:
@@ -291,11 +317,11 @@ async def test_lines_are_written_behind_the_scenes_in_batches(autojump_clock: Mo
         for number in range(3):
             writer.write(f"{number}")
         writer.write(b"bytes")
-        await trio.sleep(0.01)
+        await sink.written(1)
         assert sink.writes == [b"0\n1\n2\nbytes\n"]
-        assert sink.flushes == 1
         writer.write("later")
-        await trio.sleep(0.1)
+        await sink.written(2)
+        assert sink.flushes >= 1
         assert sink.writes[1:] == [b"later\n"]
         nursery.cancel_scope.cancel("the test is over")
 
@@ -306,7 +332,7 @@ async def test_what_waits_at_the_end_is_flushed(autojump_clock: MockClock) -> No
     async with trio.open_nursery() as nursery:
         nursery.start_soon(writer.run)
         writer.write("first")
-        await trio.sleep(0.01)
+        await sink.written(1)
         writer.write("last")
         nursery.cancel_scope.cancel("the process ends")
     assert sink.writes == [b"first\n"]
@@ -336,7 +362,7 @@ async def test_a_stream_that_takes_nothing_holds_nobody_up() -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(writer.run)
         writer.write("stuck")
-        await wait_all_tasks_blocked()
+        await sink.stuck()
         for number in range(MAX_WAITING + 5):
             writer.write(str(number))
             if number % 1000 == 0:
@@ -344,8 +370,7 @@ async def test_a_stream_that_takes_nothing_holds_nobody_up() -> None:
         assert sink.writes == []
         assert writer.dropped == 5
         sink.gate.set()
-        while len(sink.writes) < 2:
-            await trio.sleep(0.01)
+        await sink.written(2)
         nursery.cancel_scope.cancel("the test is over")
     assert sink.writes[0] == b"stuck\n"
     assert len(sink.writes[1].splitlines()) == MAX_WAITING
@@ -353,33 +378,39 @@ async def test_a_stream_that_takes_nothing_holds_nobody_up() -> None:
 
 @pytest.mark.parametrize("error", [BrokenPipeError(32, "nobody reads"), OSError(28, "no space left")])
 async def test_a_stream_that_breaks_costs_lines_and_nothing_else(error: OSError, autojump_clock: MockClock) -> None:
-    writer = LineWriter(Sink(error=error))
+    sink = Sink(error=error)
+    writer = LineWriter(sink)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(writer.run)
         writer.write("one")
         writer.write("two")
-        await trio.sleep(1)
-        assert writer.dropped == 2
+        await sink.written(1)
         writer.write("three")
+        await sink.written(2)
         nursery.cancel_scope.cancel("the test is over")
-    writer.flush()
     assert writer.dropped == 3
+    writer.write("four")
+    writer.flush()
+    assert writer.dropped == 4
 
 
-async def test_no_line_is_lost_between_the_loop_and_the_writing_thread() -> None:
-    """Lines that are added while a batch is being written go with the next one."""
+async def test_no_line_is_lost_between_the_loop_and_the_writing_thread(autojump_clock: MockClock) -> None:
+    """Lines that are added while a batch is being written go with the next one, also where the writer is cancelled."""
     sink = Sink()
     writer = LineWriter(sink)
-    total = 3000
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(writer.run)
-        for number in range(total):
-            writer.write(str(number))
-            if number % 50 == 0:
-                await trio.sleep(0.001)
-        nursery.cancel_scope.cancel("the test is over")
+    count = 0
+    for _ in range(20):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(writer.run)
+            for _ in range(20):
+                for _ in range(50):
+                    writer.write(str(count))
+                    count += 1
+                await trio.sleep(0.01)
+            nursery.cancel_scope.cancel("the test is over")
+        assert writer.dropped == 0
     writer.flush()
-    assert b"".join(sink.writes).split() == [str(number).encode() for number in range(total)]
+    assert b"".join(sink.writes).split() == [str(number).encode() for number in range(count)]
 
 
 # What never gets in.

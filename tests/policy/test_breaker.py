@@ -269,24 +269,40 @@ def test_a_late_probe_of_an_earlier_half_open_period_frees_no_lease_of_this_one(
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_strike_counts_like_a_failure_and_is_nothing_new_to_an_open_breaker(preset: str) -> None:
     policy, subject = PRESETS[preset], breaker(preset)
-    for _ in range(policy.failures):
+    *permits, last = [enter(subject, 0.0) for _ in range(policy.failures + 1)]
+    for permit in (*permits, last):
+        subject.success(permit, 0.0)
+    for permit in permits:
         assert state(subject) is State.CLOSED
-        subject.strike(0.0)
+        subject.strike(permit, 0.0)
     assert state(subject) is State.OPEN
-    subject.strike(1.0)
+    subject.strike(last, 1.0)
     assert subject.until == policy.open_for
     assert subject.count(1.0) == policy.failures
 
 
-@pytest.mark.parametrize("preset", ["consecutive", "half-open"])
-def test_a_strike_while_half_open_opens_again(preset: str) -> None:
-    subject = opened(preset)
-    probe = enter(subject, 60.0)
-    subject.strike(61.0)
+def test_a_strike_while_half_open_opens_again() -> None:
+    subject = opened("half-open")
+    probe, other = enter(subject, 60.0), enter(subject, 60.0)
+    subject.success(probe, 60.5)
+    subject.strike(probe, 61.0)
     assert state(subject) is State.OPEN
-    assert subject.until == 61.0 + PRESETS[preset].open_for
-    subject.success(probe, 62.0)
+    assert subject.until == 61.0 + PRESETS["half-open"].open_for
+    subject.success(other, 62.0)
     assert state(subject) is State.OPEN
+
+
+def test_a_strike_of_an_earlier_epoch_changes_nothing() -> None:
+    """The probe's stream had closed the breaker; it was cut two states later, when another probe was out."""
+    subject = opened("consecutive")
+    old = enter(subject, 60.0)
+    subject.success(old, 61.0)
+    for permit in [enter(subject, 62.0) for _ in range(5)]:
+        subject.failure(permit, 62.0)
+    enter(subject, 122.0)
+    subject.strike(old, 123.0)
+    assert state(subject) is State.HALF_OPEN
+    assert subject.leases == 1
 
 
 @pytest.mark.parametrize("first", ["success", "failure", "abandon"])
@@ -319,6 +335,7 @@ class Oracle:
     leased: list[Permit] = field(init=False, factory=list)
     valid: list[Permit] = field(init=False, factory=list)
     won: int = field(init=False, default=0)
+    done: list[Permit] = field(init=False, factory=list)  # succeeded in the present state, or made it
 
     def enters(self, now: float) -> bool:
         if self.until is not None and now >= self.until:
@@ -335,19 +352,25 @@ class Oracle:
             self.won += 1
             if self.won == self.policy.successes:
                 self.failures, self.half_open = [], False
-                self.leased, self.valid = [], []
+                self.leased, self.valid, self.done = [], [], []
         elif verb == "success" and not self.policy.window:
             self.failures = []
         elif verb == "failure":
-            self.strike(now)
+            self.fail(now)
+        if verb == "success":
+            self.done.append(permit)
 
-    def strike(self, now: float) -> None:
+    def strike(self, permit: Permit, now: float) -> None:
+        if permit in self.done:
+            self.fail(now)
+
+    def fail(self, now: float) -> None:
         if self.until is None:
             if not self.half_open or self.policy.failed_probe == "count":
                 self.failures.append(now)
             if self.half_open or len(self.counting(now)) >= self.policy.failures:
                 self.until, self.half_open = now + self.policy.open_for, False
-                self.leased, self.valid = [], []
+                self.leased, self.valid, self.done = [], [], []
 
     def counting(self, now: float) -> list[float]:
         return [at for at in self.failures if not self.policy.window or at > now - self.policy.window]
@@ -372,6 +395,7 @@ class BreakerAgainstOracle(RuleBasedStateMachine):
         self.now = 0.0
         self.breaker, self.oracle = Breaker(policy), Oracle(policy)
         self.out: list[Permit] = []
+        self.succeeded: list[Permit] = []
 
     @rule(seconds=st.sampled_from([0.0, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0]))
     def wait(self, seconds: float) -> None:
@@ -395,11 +419,15 @@ class BreakerAgainstOracle(RuleBasedStateMachine):
             permit = self.out.pop(data.draw(st.integers(0, len(self.out) - 1)))
             getattr(self.breaker, verb)(permit, self.now)
             self.oracle.settle(permit, verb, self.now)
+            if verb == "success":
+                self.succeeded.append(permit)
 
-    @rule()
-    def strike(self) -> None:
-        self.breaker.strike(self.now)
-        self.oracle.strike(self.now)
+    @rule(data=st.data())
+    def strike(self, data: st.DataObject) -> None:
+        if self.succeeded:
+            permit = data.draw(st.sampled_from(self.succeeded))
+            self.breaker.strike(permit, self.now)
+            self.oracle.strike(permit, self.now)
 
     @invariant()
     def they_agree(self) -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from trioproxy.policy.standing import FIRST_COOLDOWN, LAST_COOLDOWN, LAST_PARK, Standing
+from trioproxy.policy.standing import FIRST_COOLDOWN, LAST_COOLDOWN, LAST_PARK, TRIAL, Standing
 
 
 def test_a_new_channel_is_in_order_for_any_number_of_attempts() -> None:
@@ -57,6 +57,30 @@ def test_one_attempt_tries_a_channel_whose_cooldown_is_over_and_the_others_skip_
     assert standing.enter(5.0)
     assert not standing.enter(5.0)
     assert standing.objection(5.0) == "on trial: another call is asking whether it is back"
+
+
+def test_a_trial_holds_the_others_up_for_a_moment_only() -> None:
+    """A refusal comes at once and an answer takes its time: what says nothing for so long is probably answering."""
+    standing = Standing()
+    standing.cool(0.0, 5.0, "429")
+    assert standing.enter(5.0)
+    assert not standing.enter(5.0 + TRIAL - 0.001)
+    assert standing.objection(5.0 + TRIAL - 0.001) is not None
+    assert standing.objection(5.0 + TRIAL) is None
+    assert all(standing.enter(5.0 + TRIAL) for _ in range(3))
+
+
+def test_the_first_attempt_after_a_rest_is_known_to_be_the_trial() -> None:
+    standing = Standing()
+    assert not standing.on_probation
+    standing.cool(0.0, 5.0, "429")
+    assert standing.on_probation
+    standing.enter(5.0)
+    assert not standing.on_probation
+    standing.abandon()
+    assert standing.on_probation
+    standing.restore(6.0)
+    assert not standing.on_probation
 
 
 def test_a_trial_that_succeeds_restores_and_forgets() -> None:
@@ -165,14 +189,22 @@ seconds = st.sampled_from([0.5, 1.0, 5.0, 60.0, 300.0, 4000.0])
 
 
 class Life(RuleBasedStateMachine):
-    """Whatever answers come in, in whatever order: rest is never cut short, and one trial at a time."""
+    """Whatever answers come in, in whatever order: rest is never cut short, and one trial at a time is begun."""
 
     def __init__(self) -> None:
         super().__init__()
         self.standing = Standing()
         self.now = 0.0
-        self.trials = 0  # out since the last rest ended
+        self.trial: float | None = None  # since when one is out
         self.clean = True  # nothing against the channel
+
+    @property
+    def rests(self) -> bool:
+        return self.now < self.standing.until
+
+    @property
+    def held_up(self) -> bool:
+        return self.trial is not None and self.now < self.trial + TRIAL
 
     @rule(passed=seconds)
     def time_passes(self, passed: float) -> None:
@@ -180,52 +212,50 @@ class Life(RuleBasedStateMachine):
 
     @rule(hint=st.none() | seconds)
     def throttled(self, hint: float | None) -> None:
-        before, parked = self.standing.until, self.standing.parked
-        resting = self.now < before
+        before, parked_now = self.standing.until, self.rests and self.standing.parked
         asked = self.standing.cool(self.now, hint, "429")
         assert asked > 0
-        assert self.standing.until == before if resting and parked else self.standing.until >= self.now + asked
+        if parked_now:
+            assert (self.standing.until, self.standing.parked) == (before, True)
+        else:
+            assert self.standing.until >= max(before, self.now + asked)
         self._struck()
 
     @rule(base=seconds)
     def parked(self, base: float) -> None:
+        before = self.standing.until
         told = self.standing.park(self.now, base, "401")
         assert 0 < told <= LAST_PARK
-        assert self.standing.until >= self.now + told
+        assert self.standing.until >= max(before, self.now + told)
         assert self.standing.parked
         self._struck()
 
     @rule()
     def answered(self) -> None:
-        rests = self.now < self.standing.until
+        rests = self.rests
         self.standing.restore(self.now)
         if not rests:
-            self.trials, self.clean = 0, True
+            self.trial, self.clean = None, True
 
     @rule()
     def enters(self) -> None:
-        allowed = self.standing.objection(self.now) is None
-        assert self.standing.enter(self.now) == allowed
-        if allowed and not self.clean:
-            self.trials += 1
+        allowed = self.standing.enter(self.now)
+        assert allowed == (self.clean or not (self.rests or self.held_up))
+        if allowed and not self.clean and self.trial is None:
+            self.trial = self.now
 
-    @precondition(lambda self: self.trials)
+    @precondition(lambda self: self.trial is not None)
     @rule()
     def trial_leaves(self) -> None:
         self.standing.abandon()
-        self.trials = 0
+        self.trial = None
 
     def _struck(self) -> None:
-        self.trials, self.clean = 0, False
-
-    @invariant()
-    def at_most_one_trial_is_out(self) -> None:
-        assert self.trials <= 1
+        self.trial, self.clean = None, False
 
     @invariant()
     def it_objects_while_it_rests_and_while_it_is_tried_and_never_else(self) -> None:
-        rests = self.now < self.standing.until
-        assert (self.standing.objection(self.now) is not None) == (rests or self.trials == 1)
+        assert (self.standing.objection(self.now) is None) == (self.clean or not (self.rests or self.held_up))
 
     @invariant()
     def rest_has_an_end(self) -> None:

@@ -4,13 +4,13 @@ Before commit `feed` gives frames, each with the exact bytes it came as. After c
 they came, so that what we may have to say ourselves (an error, the terminator) always stands between two of them. Nothing
 is passed on after the terminator or after an error frame.
 
-Bytes are changed in four cases only. NaN and Infinity become null. `model` is replaced if the reader was told to. A
+Bytes are changed in five cases only. NaN and Infinity become null. `model` is replaced if the reader was told to. A
 terminator that comes before every choice has finished is withheld, because a client would take it for a good end. An error
-in a shape that the client's SDK would pass over is followed by one that it sees. Text is never decoded on its way, so a
+in a shape that the client's SDK would pass over is followed by one that it sees, and our secrets are taken out of any. Text is never decoded on its way, so a
 character cut in two by the network stays whole.
 """
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from trioproxy.codec import jsonread, sse
 from trioproxy.codec.chat_chunk import Verdict, judge
@@ -18,6 +18,7 @@ from trioproxy.codec.chat_template import Template
 from trioproxy.codec.frame import Frame, Kind
 from trioproxy.codec.jsonsplice import DuplicateKey, NotAnObject, members, splice
 from trioproxy.codec.problem import error_frame, problem_of
+from trioproxy.codec.scrub import scrub
 from trioproxy.errors import AttemptError, Fault
 from trioproxy.journal import Usage
 
@@ -34,6 +35,7 @@ class ChatStream:
     choices: int = 1
     rewrite_model: str | None = None
     limit: int = sse.LIMIT
+    secrets: tuple[str, ...] = field(default=(), repr=False)  # besides what looks like one
 
     usage: Usage | None = field(init=False, default=None)
     finished: bool = field(init=False, default=False)
@@ -164,7 +166,8 @@ class ChatStream:
             self.finished = len(self._done) >= self.choices
         if verdict.kind is Kind.END:
             self.ended = True
-        self.fault = verdict.fault
+        if verdict.fault is not None:
+            self.fault = verdict.fault = self._shown(verdict.fault)
         raw = self._dressed(event, verdict)
         return Frame(raw, verdict.kind, verdict.content, verdict.usage_only and self.drop_usage, verdict.fault)
 
@@ -172,17 +175,24 @@ class ChatStream:
         """The frame's bytes as the client may have them: as they came, but for the cases in the module's docstring."""
         if verdict.kind is Kind.END and not self.finished:
             return b""
-        owed = b""
-        if verdict.fault is not None and not verdict.told:
-            owed = error_frame(problem_of(AttemptError(verdict.fault)))
+        raw = self._reworded(event, verdict)
+        if verdict.fault is None:
+            return raw
+        owed = b"" if verdict.told else error_frame(problem_of(AttemptError(verdict.fault)))
+        return scrub(raw, self.secrets) + owed
+
+    def _reworded(self, event: sse.Event, verdict: Verdict) -> bytes:
         data = verdict.strict or event.data
         if self.rewrite_model is not None:
             data = with_model(data, self.rewrite_model)
         if data is event.data:
-            return event.raw + owed if owed else event.raw
+            return event.raw
         name = b"event: " + event.event + b"\n" if event.event else b""
         lines = b"".join(b"data: " + line + b"\n" for line in data.split(b"\n"))
-        return name + lines + b"\n" + owed
+        return name + lines + b"\n"
+
+    def _shown(self, fault: Fault) -> Fault:
+        return evolve(fault, message=scrub(fault.message, self.secrets), body=scrub(fault.body, self.secrets))
 
 
 def with_model(text: bytes, model: str) -> bytes:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from attrs import evolve, frozen
 
 from trioproxy.codec import jsonread, sse
+from trioproxy.codec.chat_answer import usual
 from trioproxy.codec.chat_chunk import error_in, judge
 from trioproxy.codec.chat_facts import facts_of
 from trioproxy.codec.chat_relabel import answer_from_frames, stream_from_answer
@@ -33,9 +34,11 @@ class OpenAIChat:
         """The body for one channel. Raises `Refusal`."""
         return request_for(body, facts, shape, model)
 
-    def reader(self, *, drop_usage: bool, choices: int, rewrite_model: str | None) -> ChatStream:
-        """A reader for one upstream stream."""
-        return ChatStream(drop_usage=drop_usage, choices=choices, rewrite_model=rewrite_model)
+    def reader(
+        self, *, drop_usage: bool, choices: int, rewrite_model: str | None, secrets: tuple[str, ...] = ()
+    ) -> ChatStream:
+        """A reader for one upstream stream. `secrets` may not appear in what it says of a failure."""
+        return ChatStream(drop_usage=drop_usage, choices=choices, rewrite_model=rewrite_model, secrets=secrets)
 
     def read_answer(self, body: bytes, status: int, wall: float) -> tuple[Fault | None, Usage | None]:
         """Judge a whole 2xx answer and read its usage, in one decoding."""
@@ -81,6 +84,9 @@ def judge_answer(status: int, body: bytes, *, wall: float) -> Fault | None:
 
 def read_answer(status: int, body: bytes, *, wall: float) -> tuple[Fault | None, Usage | None]:
     """As `judge_answer`, and the usage that the body reports."""
+    usage = usual(body)
+    if usage is not None:
+        return None, usage
     form = jsonread.form_of(body)
     if form == "empty":
         return _no_answer(FaultKind.EMPTY, status, "the provider answered with an empty body"), None

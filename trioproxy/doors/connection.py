@@ -114,7 +114,7 @@ class Connection:
 
     def _hung_up(self) -> None:
         answer = self._answer
-        if answer is not None and answer.drain:
+        if answer is not None and answer.drain and not answer.delivered:
             answer.lost = True
             self._presence.deadline = trio.current_time() + answer.drain
         else:

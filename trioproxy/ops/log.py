@@ -7,6 +7,7 @@ No prompt text and no secret is in any event, so none can get here.
 
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO
 
@@ -44,14 +45,14 @@ class LineWriter:
 
     stream: BinaryIO
     dropped: int = field(init=False, default=0)
-    _waiting: list[bytes] = field(init=False, factory=list)
+    _waiting: deque[bytes] = field(init=False, factory=deque)
     _more: trio.Event = field(init=False, factory=trio.Event)
 
     def write(self, line: bytes | str) -> None:
         if len(self._waiting) >= MAX_WAITING:
             self.dropped += 1
             return
-        self._waiting.append(line if isinstance(line, bytes) else line.encode("utf-8", "backslashreplace"))
+        self._waiting.append(line if isinstance(line, bytes) else line.encode("utf-8", "replace"))
         self._more.set()
 
     async def run(self) -> None:
@@ -59,20 +60,13 @@ class LineWriter:
         while True:
             await self._more.wait()
             self._more = trio.Event()
-            await trio.to_thread.run_sync(self._put, self._taken())
+            await trio.to_thread.run_sync(self.flush)
             await trio.sleep(0.05)  # a batch instead of a thread hop per line
 
     def flush(self) -> None:
-        """Write what is waiting now, in this thread."""
-        self._put(self._taken())
-
-    def _taken(self) -> list[bytes]:
-        # Never in the writing thread: a line that is being added at that moment would go with neither batch.
-        lines, self._waiting = self._waiting, []
-        return lines
-
-    def _put(self, lines: list[bytes]) -> None:
-        """A log without a reader, or on a full disk, ends no gateway."""
+        """Write what is waiting now, in this thread. A log without a reader, or on a full disk, ends no gateway."""
+        # One by one off a deque, whose every step is atomic: to swap a list under the loop's hands could lose a line.
+        lines = [self._waiting.popleft() for _ in range(len(self._waiting))]
         if not lines:
             return
         try:
@@ -98,8 +92,10 @@ class Log:
     def to(cls, stream: BinaryIO, settings: Logging, wall: Callable[[], float]) -> "Log":
         """A log on a stream: JSON, or for people where that is asked for or the stream is a terminal."""
         human = settings.format == "human" or (settings.format == "auto" and stream.isatty())
-        renderer: Any = structlog.dev.ConsoleRenderer(colors=stream.isatty()) if human else _render_json
-        return cls(LineWriter(stream), (_timestamp(wall, human=human), renderer), _LEVELS[settings.level])
+        stamp = _timestamp(wall, human=human)
+        console = structlog.dev.ConsoleRenderer(colors=stream.isatty())
+        processors: Any = (stamp, _printable, console) if human else (stamp, _render_json)
+        return cls(LineWriter(stream), processors, _LEVELS[settings.level])
 
     def __call__(self, event: Event) -> None:
         match event:
@@ -134,7 +130,7 @@ class Log:
 def _timestamp(wall: Callable[[], float], *, human: bool) -> Any:
     """A processor that stamps a line: the time of day for people, RFC 3339 in UTC for machines."""
     shape = "%H:%M:%S" if human else "%Y-%m-%dT%H:%M:%S"
-    second = [0, ""]  # the text of the present second: formatting it costs more than the rest of the line
+    second = [-1, ""]  # the text of the present second: formatting it costs more than the rest of the line
 
     def stamp(_logger: object, _method: str, event: dict[str, Any]) -> dict[str, Any]:
         now = wall()
@@ -144,6 +140,14 @@ def _timestamp(wall: Callable[[], float], *, human: bool) -> Any:
         return event
 
     return stamp
+
+
+def _printable(_logger: object, _method: str, event: dict[str, Any]) -> dict[str, Any]:
+    """Whatever an upstream says, it does not command a terminal. A traceback of our own keeps its lines."""
+    for name, value in event.items():
+        if isinstance(value, str) and not value.isprintable() and name != "exception":
+            event[name] = "".join(letter if letter.isprintable() else "\ufffd" for letter in value)
+    return event
 
 
 def _render_json(_logger: object, _method: str, event: dict[str, Any]) -> bytes:

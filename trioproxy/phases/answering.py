@@ -41,7 +41,8 @@ def answer(call: Call, walk: Walk, early: Source | None) -> Answer:
     if attempt is not None:
         return _committed(call, walk, attempt)
     if early is not None:
-        return Answer(200, b"%bx-request-id: %b\r\n" % (_STREAM, call.request_id.encode()), source=early)
+        lines = b"%bx-request-id: %b\r\n" % (_STREAM, call.request_id.encode())
+        return Answer(200, lines, source=early, drain=_drain(call))
     assert walk.error is not None, "a walk ends with an answer or an error"
     problem = problem_of(walk.error)
     lines = b"%b%b%b" % (_JSON, _told(call, walk, None), _retry_lines(problem))
@@ -54,9 +55,12 @@ def _committed(call: Call, walk: Walk, attempt: Attempt) -> Answer:
     theirs = relayable([pair for pair in attempt.head.headers if pair[0] not in _OURS])
     told = _told(call, walk, attempt)
     if attempt.relay is not None:
-        drain = call.policy.drain_timeout if call.policy.on_disconnect == "drain" else 0.0
-        return Answer(200, b"%b%b%b" % (_STREAM, told, theirs), source=attempt.relay, drain=drain)
+        return Answer(200, b"%b%b%b" % (_STREAM, told, theirs), source=attempt.relay, drain=_drain(call))
     return Answer(200, b"%b%b%b" % (_JSON, told, theirs), attempt.body)
+
+
+def _drain(call: Call) -> float:
+    return call.policy.drain_timeout if call.policy.on_disconnect == "drain" else 0.0
 
 
 def _told(call: Call, walk: Walk, attempt: Attempt | None) -> bytes:

@@ -19,7 +19,7 @@ from trioproxy.call import Call
 from trioproxy.codec.frame import Frame, Kind, StreamReader
 from trioproxy.codec.problem import problem_of
 from trioproxy.codec.sse import EventTooLong
-from trioproxy.errors import AttemptError, Blame, Fault, FaultKind
+from trioproxy.errors import AttemptError, Blame, Fault, FaultKind, Refusal
 from trioproxy.http.client import Exchange
 from trioproxy.http.message import ResponseHead
 from trioproxy.journal import AttemptRecord, Usage
@@ -101,10 +101,11 @@ class Attempt:
     async def _try(self, scope: trio.CancelScope) -> None:
         await self.channel.slot(self._ticket)
         self.asked = trio.current_time()
+        request = self._request()
         self._leave = await self.family.decide(self.channel.try_enter, self.model, self.asked)
         if self._leave is None:
             raise Skipped
-        head = self.head = await self.exchange.open(self._request())
+        head = self.head = await self.exchange.open(request)
         if not 200 <= head.status < 300:
             body = await self._error_body()
             raise AttemptError(self._fault_of(head.status, body))
@@ -115,7 +116,13 @@ class Attempt:
 
     def _request(self) -> bytes:
         call, channel = self.call, self.channel
-        body = call.endpoint.dialect.request(call.body, call.facts, channel.shape, self.model)
+        try:
+            body = call.endpoint.dialect.request(call.body, call.facts, channel.shape, self.model)
+        except (
+            Refusal
+        ) as exc:  # what the caller sent cannot be said to this channel; that tells nothing about the channel
+            fault = Fault(FaultKind.BAD_REQUEST, Blame.CLIENT, exc.message, param=exc.param)
+            raise AttemptError(fault) from exc
         return channel.request(call.endpoint.suffix, call.forwarded, body)
 
     def _fault_of(self, status: int, body: bytes) -> Fault:
@@ -179,7 +186,10 @@ class Attempt:
         self._waiting_for = Wait.CONTENT
         scope.deadline = min(trio.current_time() + policy.gate_timeout, self.call.deadlines.start)
         self.reader = self.call.endpoint.dialect.reader(
-            drop_usage=not facts.wants_usage, choices=facts.choices, rewrite_model=self.rewrite_model
+            drop_usage=not facts.wants_usage,
+            choices=facts.choices,
+            rewrite_model=self.rewrite_model,
+            secrets=self.channel.secrets,
         )
         first = await self._opening()
         if _looks_like(first) not in ("sse", ""):
@@ -274,7 +284,9 @@ class Attempt:
         self.committed = True
         assert self._leave is not None
         if self.reader is None:
-            self.exchange.close(self.answered)  # read whole: the connection serves the next call already
+            # Read whole: connection and slot serve the next call already, however slowly the caller takes the answer.
+            self.exchange.close(self.answered)
+            self.channel.leave(self._ticket)
             return
         self.family.post(self.channel.commit, self._leave, self.answered)
         held = self._gate.held

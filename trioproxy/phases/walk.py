@@ -30,10 +30,10 @@ class Walk:
     committed: Attempt | None = field(init=False, default=None)
     error: ChainExhausted | None = field(init=False, default=None)
     decided: trio.Event = field(init=False, factory=trio.Event)
-    upstream_time: float = field(init=False, default=0.0)  # seconds that channels had the call, attempts together
     skipped: list[tuple[str, str]] = field(init=False, factory=list)
     _records: list[AttemptRecord] = field(init=False, factory=list)
     _faults: list[Fault] = field(init=False, factory=list)
+    _upstream_time: float = field(init=False, default=0.0)
     _current: Attempt | None = field(init=False, default=None)
 
     async def go(self, nursery: trio.Nursery) -> None:
@@ -59,7 +59,7 @@ class Walk:
         )
         nursery.start_soon(attempt.run)
         await attempt.decided.wait()
-        self.upstream_time += attempt.answered - attempt.asked
+        self._upstream_time += attempt.answered - attempt.asked
         if attempt.committed:
             self.committed = attempt
             return False
@@ -84,6 +84,14 @@ class Walk:
         attempt.release(evidence=evidence)
         if not attempt.skipped:
             self._records.append(attempt.record(trio.current_time()))
+
+    @property
+    def upstream_time(self) -> float:
+        """Seconds that channels had the call, attempts together, the one that is under way included."""
+        attempt = self._current
+        if attempt is None or attempt.decided.is_set():
+            return self._upstream_time
+        return self._upstream_time + trio.current_time() - attempt.asked
 
     @property
     def records(self) -> tuple[AttemptRecord, ...]:

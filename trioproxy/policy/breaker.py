@@ -93,7 +93,7 @@ class Breaker:
         return Permit(self._epoch, probe=True)
 
     def success(self, permit: Permit, now: float) -> None:
-        """The channel answered."""
+        """The channel answered. A stream that is cut afterwards is a `strike`."""
         if not self._take_back(permit):
             return
         if self.state is State.HALF_OPEN:
@@ -101,6 +101,7 @@ class Breaker:
             if self._successes >= self.policy.successes:
                 self._failures.clear()
                 self._move(State.CLOSED)
+                permit.epoch = self._epoch  # what becomes of its stream concerns the state that it has made
         elif not self.policy.window:
             self._failures.clear()
 
@@ -108,12 +109,15 @@ class Breaker:
         """The channel failed in a way that counts against it."""
         if not self._take_back(permit):
             return
-        self.strike(now)
+        self._strike(now)
 
-    def strike(self, now: float) -> None:
-        """A failure without a permit of its own: a stream that was cut after its probe had already closed the breaker."""
-        if self.state is State.OPEN:
-            return
+    def strike(self, permit: Permit, now: float) -> None:
+        """The stream of a probe that had already succeeded was cut."""
+        assert permit.spent, "a strike comes after a success"
+        if permit.epoch == self._epoch:
+            self._strike(now)
+
+    def _strike(self, now: float) -> None:
         if self.state is State.HALF_OPEN:
             if self.policy.failed_probe == "count":
                 self._failures.append(now)

@@ -4,7 +4,8 @@ A cooldown is what a provider asks for (429 and its kin): short, obeyed up to a 
 is for what waiting a moment does not heal, our key or our money there: long, doubling with every failed trial, alarmed.
 
 When either has run out, one attempt tries the channel and the others go on skipping it until that one's result is known:
-a provider that is still refusing is asked once per cooldown, not once per call.
+a provider that is still refusing is asked once per cooldown, not once per call. A refusal comes at once and an answer takes
+its time, so a trial holds the others up for `TRIAL` seconds only: else one 429 could close a channel for minutes.
 """
 
 from attrs import define, field
@@ -13,6 +14,7 @@ from attrs import define, field
 FIRST_COOLDOWN = 1.0
 LAST_COOLDOWN = 60.0
 LAST_PARK = 86_400.0
+TRIAL = 5.0
 
 
 @define(eq=False)
@@ -24,7 +26,12 @@ class Standing:
     why: str = field(init=False, default="")
     _strikes: int = field(init=False, default=0)
     _parks: int = field(init=False, default=0)
-    _in_trial: bool = field(init=False, default=False)
+    _trial: float | None = field(init=False, default=None)  # since when one is out
+
+    @property
+    def on_probation(self) -> bool:
+        """Whether the next attempt will be the trial."""
+        return bool(self._strikes) and self._trial is None
 
     def objection(self, now: float) -> str | None:
         """Why the channel is to be skipped now, or None."""
@@ -33,15 +40,16 @@ class Standing:
         if now < self.until:
             state = "parked" if self.parked else "cooling down"
             return f"{state} for another {self.until - now:.0f} s: {self.why}"
-        return "on trial: another call is asking whether it is back" if self._in_trial else None
+        return "on trial: another call is asking whether it is back" if self._held_up(now) else None
 
     def enter(self, now: float) -> bool:
         """Whether an attempt may begin. The first one after a cooldown or park is its trial."""
         if not self._strikes:
             return True
-        if now < self.until or self._in_trial:
+        if now < self.until or self._held_up(now):
             return False
-        self._in_trial = True
+        if self._trial is None:
+            self._trial = now
         return True
 
     def cool(self, now: float, hint: float | None, why: str) -> float:
@@ -67,13 +75,16 @@ class Standing:
         if now < self.until:
             return
         self._strikes = self._parks = 0
-        self._in_trial = False
+        self._trial = None
         self.parked = False
         self.why = ""
 
     def abandon(self) -> None:
         """A trial ended without evidence; the next attempt may try."""
-        self._in_trial = False
+        self._trial = None
+
+    def _held_up(self, now: float) -> bool:
+        return self._trial is not None and now < self._trial + TRIAL
 
     def _strike(self, now: float, seconds: float, why: str, *, parked: bool) -> None:
         if not parked and self.parked and now < self.until:
@@ -82,4 +93,4 @@ class Standing:
         self.until = max(self.until, now + seconds)
         self.parked = parked
         self.why = why
-        self._in_trial = False
+        self._trial = None
