@@ -39,7 +39,6 @@ class Caller:
         """Send a call."""
         self.exchange = exchange
         exchange.sent = time.perf_counter()
-        self.tally.late.record(exchange.sent - exchange.intended)
         self.tally.sent += 1
         self.line.send(exchange.request)
 

@@ -134,6 +134,7 @@ class Load:
         """Send the next call on an idle connection or a new one; with too many of those, it waits for one."""
         if self.tally.sent >= self.limits.calls:
             return
+        self.tally.late.record(time.perf_counter() - intended)
         shape, request = self.mix.draw(self.rng)
         marker = b"%08x" % (next(self.markers) & 0xFFFFFFFF)
         exchange = Exchange(shape, request.replace(MARKER, marker), intended, verdict_for(shape, marker))

@@ -64,7 +64,7 @@ class Tally:
     frames: int = 0  # content frames inside the window
     late: Histogram = field(
         factory=Histogram
-    )  # how long after the intended time a call was sent: the generator's own lag
+    )  # the generator's own lag: when it came to a call that was meant to be sent
 
     def frame(self, exchange: Exchange, frames: int, now: float) -> None:
         """Content frames of a stream came."""

@@ -10,7 +10,6 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from time import time as wall_clock  # noqa: TID251 - ledgers, dates and provider hints are in the world's time
-from urllib.parse import urlsplit
 
 import trio
 
@@ -35,6 +34,7 @@ from trioproxy.policy.slots import Slots
 from trioproxy.supervisor import ChannelState, Family, Supervisor
 
 CHAT_COMPLETIONS = Endpoint("chat.completions", "/v1/chat/completions", "/chat/completions", CHAT)
+SHORTEST_SECRET = 8  # characters; what is shorter is a placeholder for a server that asks for no key
 ENDPOINTS = {endpoint.path: endpoint for endpoint in (CHAT_COMPLETIONS,)}
 
 
@@ -155,12 +155,18 @@ def _channel(
         channel.max_answer,
         journal,
         _request_lines(channel, origin, credential),
-        tuple(filter(None, (credential, urlsplit(channel.base_url).hostname))),
+        _secrets(credential, origin),
         None
         if price is None
         else Tariff(price.input, price.input if price.cached_input is None else price.cached_input, price.output),
         "it has no credential" if channel.auth != "none" and channel.api_key and credential is None else None,
     )
+
+
+def _secrets(credential: str | None, origin: Origin) -> tuple[str, ...]:
+    """What is taken out of a provider's words. A host called `model` or a key called `none` is a word like any other."""
+    key = (credential,) if credential is not None and len(credential) >= SHORTEST_SECRET else ()
+    return (*key, origin.host) if "." in origin.host or ":" in origin.host else key
 
 
 def _tls(channel: Channel, origin: Origin) -> ssl.SSLContext | None:

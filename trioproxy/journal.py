@@ -121,14 +121,17 @@ Subscriber = Callable[[Event], None]
 class Journal:
     """Fans every event out to its subscribers, in the order they subscribed."""
 
-    _subscribers: list[Subscriber] = field(init=False, factory=list)
+    # Replaced and never changed, so that one may come or leave while an event is being told.
+    _subscribers: tuple[Subscriber, ...] = field(init=False, default=())
     broken: int = field(init=False, default=0)
 
     def subscribe(self, subscriber: Subscriber) -> None:
-        self._subscribers.append(subscriber)
+        self._subscribers = (*self._subscribers, subscriber)
 
     def unsubscribe(self, subscriber: Subscriber) -> None:
-        self._subscribers.remove(subscriber)
+        left = list(self._subscribers)
+        left.remove(subscriber)
+        self._subscribers = tuple(left)
 
     def emit(self, event: Event) -> None:
         """Tell everybody. A subscriber that raises is counted, and the others are told all the same."""

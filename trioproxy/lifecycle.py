@@ -83,6 +83,6 @@ async def _decide(walk: Walk, call: Call, nursery: trio.Nursery) -> Keepalive | 
         await walk.go(nursery)
         return None
     nursery.start_soon(walk.go, nursery)
-    with trio.move_on_at(call.started + patience):
+    with trio.move_on_after(patience):
         await walk.decided.wait()
     return None if walk.decided.is_set() else Keepalive(walk, call)

@@ -66,9 +66,14 @@ class Family(Generic[T]):
             self._release()
 
     def _release(self) -> None:
-        while self._posted:
-            self._posted.popleft()()
-        self._lock.release()
+        try:
+            while self._posted:
+                self._posted.popleft()()
+        finally:  # a bug in one change keeps neither the others nor the lock
+            if self._posted:
+                self._release()
+            else:
+                self._lock.release()
 
 
 @define(eq=False)
@@ -106,7 +111,7 @@ class ChannelState:
     slot_timeout: float
     max_answer: int
     journal: Journal
-    request_lines: bytes  # the constant part of every request's head, credential included
+    request_lines: bytes = field(repr=False)  # the constant part of every request's head, credential included
     secrets: tuple[str, ...] = field(default=(), repr=False)  # what must never appear in anything shown
     tariff: Tariff | None = None
     disabled: str | None = None  # why this channel can never be asked as configured
@@ -130,9 +135,9 @@ class ChannelState:
         """Seconds until the channel may be asked again, where that is known."""
         if self.disabled is not None:
             return None
-        waits = [self.standing.until - now]
+        waits = [self.standing.wait(now)]
         if model in self.models:
-            waits.append(self.models[model].until - now)
+            waits.append(self.models[model].wait(now))
         if self.breaker.state is State.OPEN:
             waits.append(self.breaker.until - now)
         return max(0.0, *waits)

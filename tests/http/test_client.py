@@ -227,8 +227,13 @@ async def test_what_is_no_http_is_a_cut(said: bytes, autojump_clock: MockClock) 
         assert s.open_wires == 0
 
 
+def long(size: int) -> bytes:
+    return b"POST /v1/chat HTTP/1.1\r\nhost: a.test\r\ncontent-length: %d\r\n\r\n" % size + bytes(size)
+
+
+@pytest.mark.parametrize("size", [50_000, 500_000])
 @pytest.mark.parametrize("reused", [False, True])
-async def test_an_answer_before_all_was_sent_is_the_answer(reused: bool, autojump_clock: MockClock) -> None:
+async def test_an_answer_before_all_was_sent_is_the_answer(reused: bool, size: int, autojump_clock: MockClock) -> None:
     """413 and close, while we are still sending: our broken send is not what happened."""
     hits = 0
 
@@ -247,9 +252,57 @@ async def test_an_answer_before_all_was_sent_is_the_answer(reused: bool, autojum
         s.network.listen("a.test", 80, hasty)
         if reused:
             await s.ask()
-        big = b"POST /v1/chat HTTP/1.1\r\nhost: a.test\r\ncontent-length: 50000\r\n\r\n" + bytes(50_000)
-        assert await s.ask(big) == (413, b"much", reused)
+        assert await s.ask(long(size)) == (413, b"much", reused)
         assert (hits, s.open_wires, s.idle) == (1, 0, 0)
+
+
+async def test_a_refusal_by_one_who_reads_no_further_is_heard_and_ends_the_connection(
+    autojump_clock: MockClock,
+) -> None:
+    """Half a request is on that connection, whatever its answer says of keeping it."""
+
+    async def deaf(wire: MemoryWire) -> None:
+        await wire.receive()
+        await wire.send(b"HTTP/1.1 413 Too Large\r\ncontent-length: 4\r\n\r\nmuch")
+        await trio.sleep_forever()
+
+    async with side(capacity=4096) as s:
+        s.network.listen("a.test", 80, deaf)
+        assert await s.ask(long(500_000)) == (413, b"much", False)
+        assert (trio.current_time(), s.open_wires, s.idle) == (0.0, 0, 0)
+
+
+async def test_an_answer_that_begins_early_does_not_break_the_request_off(autojump_clock: MockClock) -> None:
+    got = 0
+
+    async def eager(wire: MemoryWire) -> None:
+        nonlocal got
+        got = len(await wire.receive())
+        await wire.send(OK[:-2])
+        await trio.sleep(1)
+        while got < len(long(500_000)):
+            got += len(await wire.receive())
+        await wire.send(OK[-2:])
+        await wire.receive()
+
+    async with side(capacity=4096) as s:
+        s.network.listen("a.test", 80, eager)
+        assert await s.ask(long(500_000)) == (200, b"hi", False)
+        assert (got, s.idle) == (len(long(500_000)), 1)
+
+
+async def test_a_long_request_is_asked_once_more_too_and_then_kept(autojump_clock: MockClock) -> None:
+    async with side(kept(OK), steps.hang_up(), kept(OK)) as s:
+        await s.ask()
+        assert await s.ask(long(500_000)) == (200, b"hi", False)
+        assert (s.peer.hits, s.idle, s.open_wires) == (3, 1, 1)
+
+
+@pytest.mark.parametrize("said", [b"", b"HTTP/1.1 20"])
+async def test_a_long_request_whose_answer_is_cut_is_a_cut(said: bytes, autojump_clock: MockClock) -> None:
+    async with side(steps.raw(said)) as s:
+        assert await s.fails(long(500_000)) is FaultKind.CUT
+        assert (s.peer.hits, s.open_wires) == (1, 0)
 
 
 # The body.

@@ -1,6 +1,7 @@
 """Content codings: taken off in any split, bounded before more is made, and refused by name where they are not ours."""
 
 import gzip
+import tracemalloc
 import zlib
 
 import pytest
@@ -100,6 +101,17 @@ def test_a_bomb_is_noticed_before_it_is_made() -> None:
         feed_all()
     assert caught.value.too_large
     assert made <= 10_000
+
+
+def test_a_bomb_in_one_piece_takes_no_memory() -> None:
+    bomb = gzip.compress(bytes(50_000_000))
+    tracemalloc.start()
+    try:
+        with pytest.raises(EncodingError):
+            decoded(b"gzip", bomb, limit=10_000)
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("coding", [b"gzip", b"deflate"])

@@ -216,16 +216,25 @@ def test_the_line_of_a_channel_that_changed_has_every_field(event: Event, said: 
 def test_a_bug_is_told_with_its_traceback_in_one_line() -> None:
     sink = Sink()
     log = Log.to(sink, Logging("json"), lambda: WALL)
-    try:
-        raise ZeroDivisionError("of our own making")
-    except ZeroDivisionError as exc:
-        log.bug(exc)
+    with pytest.raises(ZeroDivisionError) as caught:
+        _ = 1 // 0
+    log.bug(caught.value)
     log.writer.flush()
     (line,) = b"".join(sink.writes).splitlines()
     said = json.loads(line)
     assert (said["event"], said["level"]) == ("bug", "error")
     assert "Traceback" in said["exception"]
-    assert "ZeroDivisionError: of our own making" in said["exception"]
+    assert "ZeroDivisionError: integer division" in said["exception"]
+
+
+def test_people_read_a_traceback_line_by_line() -> None:
+    sink = Sink()
+    log = Log.to(sink, Logging("human"), lambda: WALL)
+    with pytest.raises(ZeroDivisionError) as caught:
+        _ = 1 // 0
+    log.bug(caught.value)
+    log.writer.flush()
+    assert b"\nZeroDivisionError: integer division" in sink.writes[0]
 
 
 def test_the_shell_can_say_something_too() -> None:

@@ -72,15 +72,16 @@ def test_a_trial_holds_the_others_up_for_a_moment_only() -> None:
 
 def test_the_first_attempt_after_a_rest_is_known_to_be_the_trial() -> None:
     standing = Standing()
-    assert not standing.on_probation
+    seen = [standing.on_probation]
     standing.cool(0.0, 5.0, "429")
-    assert standing.on_probation
+    seen.append(standing.on_probation)
     standing.enter(5.0)
-    assert not standing.on_probation
+    seen.append(standing.on_probation)
     standing.abandon()
-    assert standing.on_probation
+    seen.append(standing.on_probation)
     standing.restore(6.0)
-    assert not standing.on_probation
+    seen.append(standing.on_probation)
+    assert seen == [False, True, False, True, False]
 
 
 def test_a_trial_that_succeeds_restores_and_forgets() -> None:

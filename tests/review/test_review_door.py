@@ -1,5 +1,9 @@
 """The door and the gateway's own answers: what a request's target means, what is said, and what is on record."""
 
+import contextlib
+import socket
+from pathlib import Path
+
 import pytest
 import trio
 from trio.testing import MockClock
@@ -7,6 +11,7 @@ from trio.testing import MockClock
 from tests.fakes import steps
 from tests.scene import CHAT, PROMPT, scene
 from trioproxy.call import Request
+from trioproxy.doors.data import _bind_unix
 from trioproxy.errors import Refusal
 
 KEYS = '[[keys]]\nid = "k1"\nhash = "sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b"\n'
@@ -102,3 +107,22 @@ async def test_a_provider_gives_no_orders_to_the_proxy_in_front(name: str, autoj
         reply = await s.post()
         assert reply.status == 200
         assert name not in reply.headers
+
+
+async def test_a_busy_process_keeps_its_unix_socket(tmp_path: Path) -> None:
+    """A queue that is full refuses nobody, it only does not answer: not to be waited for, and not dead."""
+    path = tmp_path / "gateway.sock"
+    with contextlib.ExitStack() as held:
+        live = held.enter_context(socket.socket(socket.AF_UNIX))
+        live.bind(str(path))
+        live.listen(0)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                caller = held.enter_context(socket.socket(socket.AF_UNIX))
+                caller.setblocking(False)
+                caller.connect(str(path))
+        began = trio.current_time()
+        with pytest.raises(OSError, match="in use"):
+            _bind_unix(str(path))
+        assert trio.current_time() - began < 5
+        assert path.exists()

@@ -187,6 +187,9 @@ class ChatStream:
             data = with_model(data, self.rewrite_model)
         if data is event.data:
             return event.raw
+        before, found, after = event.raw.rpartition(event.data)
+        if found and b"\n" not in data:  # one line of data: in its place, and the lines beside it stay
+            return before + data + after
         name = b"event: " + event.event + b"\n" if event.event else b""
         lines = b"".join(b"data: " + line + b"\n" for line in data.split(b"\n"))
         return name + lines + b"\n"

@@ -146,10 +146,13 @@ def _unlink_dead(path: Path) -> None:
     if not path.exists() or not stat.S_ISSOCK(path.stat().st_mode):
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)  # a live one whose queue is full would keep us waiting
         try:
             probe.connect(str(path))
-        except OSError:
+        except ConnectionRefusedError:
             path.unlink()
+        except OSError:
+            pass  # busy, or not ours to ask: to bind will say so
 
 
 def _unlink(address: str) -> None:

@@ -31,6 +31,9 @@ from trioproxy.http.message import (
 from trioproxy.http.pool import Connection, Pool
 from trioproxy.http.wire import Dial, WireBroken
 
+# What a kernel takes without waiting, by any default. Only what is longer is sent while we listen, which costs a task.
+AT_ONCE = 65_536
+
 
 @frozen
 class Origin:
@@ -91,6 +94,7 @@ class Exchange:
     reused: bool = field(init=False, default=False)
     head: ResponseHead | None = field(init=False, default=None)
     _connection: Connection | None = field(init=False, default=None)
+    _sent: bool = field(init=False, default=False)  # the request, to its end
     _whole: bool = field(init=False, default=False)
     _decoder: Decoder | None = field(init=False, default=None)
     _ahead: Event | None = field(init=False, default=None)  # an event that `whole` looked at
@@ -113,10 +117,29 @@ class Exchange:
 
     async def _ask(self, connection: Connection, request: bytes) -> ResponseHead | None:
         """The reply's head; None if the connection ended without one byte of a reply."""
-        with contextlib.suppress(
-            WireBroken
-        ):  # it may have answered (413, 401) before it had read all: read what there is
+        if len(request) <= AT_ONCE:
+            await self._send(connection, request)
+            return await self._head(connection)
+        # A provider may refuse a long request (413, 401) before it has read all of it, and read no further.
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._send, connection, request)
+            try:
+                said: ResponseHead | AttemptError | None = await self._head(connection)
+            except AttemptError as exc:
+                said = exc
+            if not isinstance(said, ResponseHead) or said.status >= 300:
+                nursery.cancel_scope.cancel("nobody will read the rest")
+        if isinstance(said, AttemptError):
+            raise said
+        return said
+
+    async def _send(self, connection: Connection, request: bytes) -> None:
+        self._sent = False
+        with contextlib.suppress(WireBroken):  # it may have answered and closed: what there is to read tells
             await connection.wire.send(request)
+            self._sent = True
+
+    async def _head(self, connection: Connection) -> ResponseHead | None:
         while True:
             try:
                 data = await connection.wire.receive()
@@ -186,7 +209,7 @@ class Exchange:
         connection, self._connection = self._connection, None
         if connection is None:
             return
-        if whole and head is not None and head.keep_alive and not connection.reader.surplus:
+        if whole and self._sent and head is not None and head.keep_alive and not connection.reader.surplus:
             connection.reader.reset()
             self.upstream.pool.give_back(connection, now)
         else:

@@ -90,7 +90,7 @@ class Attempt:
             if scope.cancelled_caught:
                 self._out_of_time()
         except AttemptError as exc:
-            self.fault = self.channel.shown(exc.fault)
+            self.fault = self.channel.shown(self._ours_or_theirs(exc.fault))
         except Skipped:
             self.skipped = True
         self.answered = trio.current_time()
@@ -129,9 +129,13 @@ class Attempt:
         assert self.head is not None
         fault = self.call.endpoint.dialect.fault_of(status, self.head.headers, body, self.wall())
         assert fault is not None, "only called for an answer that is none"
+        return fault
+
+    def _ours_or_theirs(self, fault: Fault) -> Fault:
+        """A model that the provider does not know: the caller's mistake where the name is the caller's, else ours."""
         if fault.kind is not FaultKind.MODEL_NOT_FOUND:
             return fault
-        if self.callers_name:  # then it is the caller who named a model that is not there
+        if self.callers_name:
             return evolve(fault, blame=Blame.CLIENT, retry=False)
         return evolve(fault, park=MODEL_PARK)
 
@@ -172,7 +176,8 @@ class Attempt:
             parts.append(data)
             size += len(data)
             if size > self.channel.max_answer:
-                raise AttemptError(TOO_LONG)
+                message = f"the upstream's answer is over the limit of {self.channel.max_answer} bytes"
+                raise AttemptError(evolve(_again(TOO_LONG), message=message))
             if self._waiting_for is Wait.END or not (data.isspace() or self.exchange.whole()):
                 self._waiting_for = Wait.END
                 scope.deadline = min(trio.current_time() + self.call.policy.idle_timeout, self.call.deadlines.start)
@@ -183,8 +188,11 @@ class Attempt:
 
     async def _stream(self, scope: trio.CancelScope) -> None:
         policy, facts = self.call.policy, self.call.facts
-        self._waiting_for = Wait.CONTENT
-        scope.deadline = min(trio.current_time() + policy.gate_timeout, self.call.deadlines.start)
+        self._waiting_for, patience = Wait.CONTENT, policy.gate_timeout
+        if policy.mode == "assured" and policy.on_gate_timeout == "commit":
+            # Nothing is committed before its end. What a plain class bears after the gate, this one bears before.
+            self._waiting_for, patience = Wait.END, policy.gate_timeout + policy.idle_timeout
+        scope.deadline = min(trio.current_time() + patience, self.call.deadlines.start)
         self.reader = self.call.endpoint.dialect.reader(
             drop_usage=not facts.wants_usage,
             choices=facts.choices,
@@ -284,11 +292,10 @@ class Attempt:
         self.committed = True
         assert self._leave is not None
         if self.reader is None:
-            # Read whole: connection and slot serve the next call already, however slowly the caller takes the answer.
-            self.exchange.close(self.answered)
-            self.channel.leave(self._ticket)
+            self.release()  # read whole: the channel has proved itself and serves the next call, however slow our reader is
             return
-        self.family.post(self.channel.commit, self._leave, self.answered)
+        if self.reader.content or self.reader.finished:  # a gate that has run out of time proves nothing
+            self.family.post(self.channel.commit, self._leave, self.answered)
         held = self._gate.held
         held.append(self.reader.follow(b""))  # what came behind the frame that decided
         over = self.exchange.whole() or self._waiting_for is Wait.END

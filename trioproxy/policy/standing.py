@@ -42,6 +42,11 @@ class Standing:
             return f"{state} for another {self.until - now:.0f} s: {self.why}"
         return "on trial: another call is asking whether it is back" if self._held_up(now) else None
 
+    def wait(self, now: float) -> float:
+        """Seconds until it objects no more, if nothing else happens."""
+        trial_ends = self.until if self._trial is None else self._trial + TRIAL
+        return max(0.0, self.until - now, trial_ends - now)
+
     def enter(self, now: float) -> bool:
         """Whether an attempt may begin. The first one after a cooldown or park is its trial."""
         if not self._strikes:

@@ -1,0 +1,106 @@
+"""The live limiters of every scope, made when first needed and dropped when idle.
+
+An idle limiter is one that a new one could replace, so that dropping it changes nothing: a tenant at rest costs what it
+used today and no more. An account with calls under way keeps all of its limiters.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+from zoneinfo import ZoneInfo
+
+from attrs import define, field
+
+from trioproxy.policy.bucket import Bucket
+from trioproxy.policy.level import Level
+from trioproxy.policy.limits import Dimension, Limits, Rule
+from trioproxy.policy.reservation import Scope, Step
+from trioproxy.policy.window import PERIODS, Calendar, Period, Span, Window
+
+Kept = Bucket | Window | Level
+
+
+@define(eq=False)
+class Account:
+    """One scope's limiters. `limits` is None once some were dropped; `calls` are under way."""
+
+    scope: Scope
+    limits: Limits | None = None
+    limiters: tuple[Kept, ...] = ()
+    calls: int = 0
+
+
+@define(eq=False)
+class Accounts:
+    """All accounts of a process."""
+
+    _accounts: dict[Scope, Account] = field(init=False, factory=dict)
+    _calendars: dict[tuple[str, Period], Calendar] = field(init=False, factory=dict)
+    _round: Iterator[Account] = field(init=False, factory=lambda: iter(()))
+
+    def __len__(self) -> int:
+        return len(self._accounts)
+
+    def __iter__(self) -> Iterator[Account]:
+        return iter(self._accounts.values())
+
+    def of(self, steps: tuple[Step, ...], now: float, wall: float) -> list[Account]:
+        """The accounts of these steps, each with a limiter for every rule of its limits."""
+        known = self._accounts
+        found = []
+        for step in steps:
+            account = known.get(step.scope)
+            if account is None or account.limits is not step.limits:
+                account = self._outfit(step, now, wall)
+            found.append(account)
+        return found
+
+    def sweep(self, now: float, wall: float, count: int) -> None:
+        """Look at the next `count` accounts and drop what is idle. About 1 µs each, so a round is done in slices."""
+        seen = 0
+        for account in islice(self._round, count):
+            seen += 1
+            if account.calls:
+                continue
+            limiters = tuple(limiter for limiter in account.limiters if not limiter.idle(now, wall))
+            if not limiters:
+                del self._accounts[account.scope]
+            if len(limiters) < len(account.limiters):
+                account.limiters, account.limits = limiters, None
+        if seen < count:
+            self._round = iter(list(self._accounts.values()))
+
+    def _outfit(self, step: Step, now: float, wall: float) -> Account:
+        account = self._accounts.get(step.scope)
+        if account is None:
+            account = self._accounts[step.scope] = Account(step.scope)
+        kept = {limiter.rule.dimension: limiter for limiter in account.limiters}
+        account.limiters = tuple(self._limiter(rule, kept.get(rule.dimension), now, wall) for rule in step.limits.rules)
+        account.limits = step.limits
+        return account
+
+    def _limiter(self, rule: Rule, kept: Kept | None, now: float, wall: float) -> Kept:
+        """The limiter of this rule. One that is there is reshaped in place: reservations that are out refer to it."""
+        match kept:
+            case None:
+                return self._fresh(rule, wall)
+            case Bucket():
+                kept.reshape(rule, now)
+            case Window():
+                kept.reshape(rule, self._span(rule, wall))
+            case Level():
+                kept.reshape(rule)
+        return kept
+
+    def _fresh(self, rule: Rule, wall: float) -> Kept:
+        if rule.dimension is Dimension.CONCURRENCY:
+            return Level(rule)
+        if rule.dimension in PERIODS:
+            return Window(rule, self._span(rule, wall))
+        return Bucket(rule)
+
+    def _span(self, rule: Rule, wall: float) -> Span:
+        key = rule.zone, PERIODS[rule.dimension]
+        calendar = self._calendars.get(key)
+        if calendar is None:
+            calendar = self._calendars[key] = Calendar(ZoneInfo(rule.zone), key[1])
+        return calendar.at(wall)

@@ -1,0 +1,178 @@
+"""The queues of all traffic classes: who runs, who waits, who is refused, decided without waiting (SPEC 3.6, 3.9, 5.10).
+
+Order: the class whose guaranteed share is due, then classes by priority; inside a class what guarantees cover, then the
+tenant with the smallest counter; inside a tenant by arrival. Invariant, after every call: nobody waits whose need fits,
+unless one before it in that order waits for a scope that both draw from.
+
+The shell offers, waits to be woken, and calls `settle` or `withdraw` exactly once at the end, after giving the capacity back.
+All of them return `Moves`, and nothing has to be polled: `pump` is called at `wake_at`, and when capacity has grown otherwise.
+One who holds a due class's or a big call's turn holds its scope until the need fits: at most cost / rate of that scope.
+"""
+
+import heapq
+import math
+from collections.abc import Mapping
+
+from attrs import define, field
+
+from trioproxy.policy.classes import QueuePolicy
+from trioproxy.policy.fairshare import FairShare
+from trioproxy.policy.lending import Pool
+from trioproxy.policy.line import Line, LineStatistics, Round
+from trioproxy.policy.tickets import Capacity, Moves, Refused, State, Ticket, Why
+
+
+def line_of(name: str, policy: QueuePolicy, guaranteed: Mapping[str, float]) -> Line:
+    """One class's line. `guaranteed` maps tenants to tokens a second; ValueError where the pool cannot keep that."""
+    if policy.tokens_per_minute:
+        rate = policy.tokens_per_minute / 60.0
+        return Line(name, policy, FairShare(Pool(rate, policy.burst, guaranteed, policy.reclaim)))
+    if guaranteed:
+        raise ValueError(f"class {name!r} guarantees tokens to {sorted(guaranteed)} but has no pool: give it a rate")
+    return Line(name, policy, FairShare())
+
+
+@define(eq=False)
+class Queues:
+    """Every method takes `now`, seconds on a monotonic clock, and never blocks. `capacity` may be replaced at a reload."""
+
+    capacity: Capacity
+    lines: dict[str, Line]
+    _expiries: list[tuple[float, int, Ticket]] = field(init=False, factory=list)
+    _retry_at: float = field(init=False, default=math.inf)
+    _sequence: int = field(init=False, default=0)
+
+    @classmethod
+    def from_policies(
+        cls,
+        capacity: Capacity,
+        policies: Mapping[str, QueuePolicy],
+        guaranteed: Mapping[str, Mapping[str, float]] | None = None,
+    ) -> "Queues":
+        """`guaranteed` maps classes to what their tenants are guaranteed, in tokens a second."""
+        assured = guaranteed or {}
+        ordered = sorted(policies.items(), key=lambda item: item[1].priority)
+        return cls(capacity, {name: line_of(name, policy, assured.get(name, {})) for name, policy in ordered})
+
+    @property
+    def waiting(self) -> int:
+        return sum(line.share.waiting for line in self.lines.values())
+
+    def offer(self, ticket: Ticket, now: float) -> Moves:
+        """Grant the ticket now, let it wait, or refuse it: where its wait cannot fit its time, or its class is full.
+
+        Where the class is full the one to go may be another, that of a tenant with more than its part of the places.
+        """
+        assert ticket.state is State.GONE, "a ticket is offered once"
+        assert not ticket.sequence, "a ticket is offered once"
+        walk = Round(now, self.capacity)
+        if ticket.deadline <= now:
+            walk.refused.append(Refused(ticket, Why.DEADLINE, None))
+            return self._moves(walk)
+        self._sequence += 1
+        ticket.sequence = self._sequence
+        ticket.state = State.WAITING
+        line = self.lines[ticket.traffic_class]
+        heads = line.join(ticket, now)
+        self._advance(walk, serve=heads)
+        if ticket.state is State.WAITING:
+            heapq.heappush(self._expiries, (ticket.expires, ticket.sequence, ticket))
+            self._trim(line, ticket, walk)
+        return self._moves(walk)
+
+    def withdraw(self, ticket: Ticket, now: float) -> Moves:
+        """The ticket is gone and has used nothing. Serves tickets in every state, so a race with the grant is no special case."""
+        walk = Round(now, self.capacity)
+        line = self.lines[ticket.traffic_class]
+        if ticket.state is State.GRANTED:
+            return self.settle(ticket, 0, now)
+        if ticket.state is State.WAITING:
+            self._advance(walk, serve=self._remove(line, ticket, now))
+        return self._moves(walk)
+
+    def settle(self, ticket: Ticket, actual_cost: int, now: float) -> Moves:
+        """A granted ticket is gone and has used so much."""
+        assert ticket.state is State.GRANTED, f"a {ticket.state.value} ticket has nothing to settle"
+        ticket.state = State.GONE
+        self.lines[ticket.traffic_class].share.land(ticket, actual_cost, now)
+        return self.pump(now)
+
+    def pump(self, now: float) -> Moves:
+        """Time has come, or capacity has grown: drop whose time has passed, and grant what fits."""
+        walk = Round(now, self.capacity)
+        self._advance(walk, serve=True)
+        return self._moves(walk)
+
+    def pause(self, name: str, now: float) -> Moves:
+        """Grant nothing in this class. Its tickets wait on, for their time."""
+        self.lines[name].paused = True
+        return self.pump(now)
+
+    def resume(self, name: str, now: float) -> Moves:
+        self.lines[name].paused = False
+        return self.pump(now)
+
+    def statistics(self, now: float) -> dict[str, LineStatistics]:
+        return {name: line.statistics(now) for name, line in self.lines.items()}
+
+    def _advance(self, walk: Round, *, serve: bool) -> None:
+        while self._expiries and self._expiries[0][0] <= walk.now:
+            ticket = heapq.heappop(self._expiries)[2]
+            if ticket.state is State.WAITING:
+                line = self.lines[ticket.traffic_class]
+                why = Why.DEADLINE if ticket.deadline <= walk.now else Why.MAX_WAIT
+                self._refuse(line, ticket, Why.PAUSED if line.paused else why, walk)
+                serve = True
+        if serve:
+            self._serve(walk)
+
+    def _serve(self, walk: Round) -> None:
+        walk.blocked.clear()
+        walk.retry_at = math.inf
+        lines = [line for line in self.lines.values() if line.share.waiting and not line.paused]
+        grants = {line.name: line.grants(walk) for line in lines}
+        while lines:
+            line = next((line for line in lines if line.due), lines[0])
+            ticket = next(grants[line.name], None)
+            if ticket is None:
+                lines.remove(line)
+                continue
+            walk.granted.append(ticket)
+            for other in self.lines.values():
+                other.missed(ticket)
+        self._retry_at = walk.retry_at
+
+    def _trim(self, line: Line, ticket: Ticket, walk: Round) -> None:
+        """A newcomer has to wait: see that it can in time, and that there is a place for it."""
+        wait = None if line.paused else line.estimate(ticket)
+        if wait is not None and walk.now + wait > ticket.expires:
+            freed = self._refuse(line, ticket, Why.TOO_LONG, walk)
+        elif line.share.waiting > line.policy.bound:
+            freed = self._refuse(line, line.share.surplus(ticket, line.policy.bound), Why.FULL, walk)
+        else:
+            return
+        if freed:
+            self._serve(walk)
+
+    def _refuse(self, line: Line, ticket: Ticket, why: Why, walk: Round) -> bool:
+        wait = line.estimate(ticket)
+        if wait is None and walk.now < self._retry_at < math.inf:
+            wait = self._retry_at - walk.now
+        walk.refused.append(Refused(ticket, why, None if line.paused else wait))
+        return self._remove(line, ticket, walk.now)
+
+    def _remove(self, line: Line, ticket: Ticket, now: float) -> bool:
+        """Whether it was at the head of its lane, so that others may have waited for it."""
+        heads = line.share.is_head(ticket)
+        line.leave(ticket, now)
+        return heads
+
+    def _moves(self, walk: Round) -> Moves:
+        entries = self._expiries
+        if len(entries) > 64 + 2 * self.waiting:  # most are of tickets that are gone
+            entries[:] = [entry for entry in entries if entry[2].state is State.WAITING]
+            heapq.heapify(entries)
+        while entries and entries[0][2].state is not State.WAITING:
+            heapq.heappop(entries)
+        wake_at = min(self._retry_at, entries[0][0] if entries else math.inf)
+        return Moves(tuple(walk.granted), tuple(walk.refused), wake_at)

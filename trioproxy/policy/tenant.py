@@ -1,0 +1,70 @@
+"""One tenant's part in one class: its lanes of waiting tickets, its counter, and what it was given.
+
+Tickets that draw from the same scopes wait in one lane, in order of arrival; lanes do not hold each other up, unless what
+the one waits for is shared. Adding, removing and looking at the head take constant time.
+"""
+
+from collections import OrderedDict
+from collections.abc import Hashable
+
+from attrs import define, field, frozen
+
+from trioproxy.policy.tickets import Ticket
+
+Lane = OrderedDict[Ticket, None]  # a set in order of arrival
+
+
+@define(eq=False)
+class Tenant:
+    """`assured` and `borrowed` are tokens given so far, at their actual use once settled; `queued` tokens that wait."""
+
+    name: str
+    weight: float = 1.0
+    counter: float = 0.0
+    seen: float = 0.0
+    waiting: int = 0
+    queued: int = 0
+    flying: int = 0
+    assured: int = 0
+    borrowed: int = 0
+    lanes: dict[tuple[Hashable, ...], Lane] = field(factory=dict)
+
+    def put(self, ticket: Ticket) -> bool:
+        """The ticket waits, last in its lane. Whether it is at the head, its lane being new."""
+        lane = self.lanes.setdefault(ticket.scopes, OrderedDict())
+        lane[ticket] = None
+        self.waiting += 1
+        self.queued += ticket.cost
+        return len(lane) == 1
+
+    def drop(self, ticket: Ticket) -> bool:
+        """The ticket waits no longer. Whether its lane is gone with it."""
+        lane = self.lanes[ticket.scopes]
+        del lane[ticket]
+        self.waiting -= 1
+        self.queued -= ticket.cost
+        if not lane:
+            del self.lanes[ticket.scopes]
+        return not lane
+
+    def in_order(self) -> list[Lane]:
+        """The lanes, the one whose head came first before the others."""
+        lanes = list(self.lanes.values())
+        return sorted(lanes, key=lambda lane: next(iter(lane)).sequence) if len(lanes) > 1 else lanes
+
+    def newest(self) -> Ticket:
+        return max((next(reversed(lane)) for lane in self.lanes.values()), key=lambda ticket: ticket.sequence)
+
+
+@frozen
+class TenantShare:
+    """What one tenant has of its class: `guaranteed` tokens a second, of which `unspent` tokens are saved up."""
+
+    tenant: str
+    weight: float
+    guaranteed: float
+    unspent: float
+    assured: int
+    borrowed: int
+    waiting: int
+    flying: int
