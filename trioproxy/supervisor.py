@@ -131,6 +131,10 @@ class ChannelState:
             return f"breaker open for another {wait:.0f} s" if wait else "breaker half-open: its probes are out"
         return objection
 
+    def lacks(self, model: str, now: float) -> bool:
+        """Whether the provider has just said that it does not know this model."""
+        return model in self.models and self.models[model].objection(now) is not None
+
     def back_in(self, model: str, now: float) -> float | None:
         """Seconds until the channel may be asked again, where that is known."""
         if self.disabled is not None:

@@ -213,6 +213,13 @@ async def test_a_connection_that_was_closed_while_idle_is_not_even_tried(autojum
 # The head.
 
 
+async def test_a_head_may_come_in_pieces(autojump_clock: MockClock) -> None:
+    pieces = [OK[at : at + 1] for at in range(len(OK))]
+    async with side(steps.raw(*pieces, every=0.1, end="clean")) as s:
+        assert await s.ask() == (200, b"hi", False)
+        assert s.idle == 1
+
+
 async def test_interim_responses_are_passed_over(autojump_clock: MockClock) -> None:
     interim = (b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n")
     async with side(kept(*interim, OK)) as s:
@@ -418,7 +425,8 @@ async def test_a_reply_whose_end_is_there_already_need_not_be_read_for_it(autoju
         exchange = Exchange(s.upstream)
         assert not exchange.whole()
         await exchange.open(REQUEST)
-        assert not exchange.whole()  # looks ahead; the body is still handed out
+        assert not exchange.whole()
+        assert not exchange.whole()  # looks ahead, once; the body is still handed out
         assert await exchange.receive() == b"hi"
         exchange.close(trio.current_time())
         exchange.close(trio.current_time())

@@ -127,11 +127,12 @@ def test_a_call_settles_in_the_window_it_reserved_in(actual: int) -> None:
 
 def test_a_late_overrun_of_a_full_day_is_the_next_days_debt() -> None:
     subject = window(100, NOON)
-    ask(subject, MIDNIGHT - 1.0, 80)
+    ask(subject, MIDNIGHT - 1.0, 60)
+    ask(subject, MIDNIGHT - 1.0, 20)
     assert subject.remaining(0.0, MIDNIGHT) == 100
-    subject.settle(80, 130, 0.0, MIDNIGHT - 1.0)
+    subject.settle(60, 110, 0.0, MIDNIGHT - 1.0)
     assert subject.remaining(0.0, MIDNIGHT) == 70
-    subject.settle(0, -20, 0.0, MIDNIGHT - 1.0)
+    subject.settle(20, 0, 0.0, MIDNIGHT - 1.0)
     assert subject.remaining(0.0, MIDNIGHT) == 90
 
 

@@ -308,3 +308,23 @@ async def test_patience_with_silence_begins_when_there_is_some(autojump_clock: M
         await client.wire.send(request[-10:])
         assert (await client.reply()).status == 503
         client.close()
+
+
+async def test_a_name_that_no_channel_has_stays_a_404_while_they_are_not_asked_again(autojump_clock: MockClock) -> None:
+    """The same mistake gets the same answer, asked or remembered: an SDK would try a 503 again."""
+    async with scene("a", "b") as s:
+        for upstream in (s.a, s.b):
+            upstream.script(steps.error(404, {"error": {"message": "no such model", "code": "model_not_found"}}))
+        for _ in range(3):
+            reply = await s.post()
+            assert (reply.status, reply.json["error"]["code"]) == (404, "model_not_found")
+        assert s.hits() == "a=1 b=1"
+
+
+async def test_words_of_a_provider_do_not_make_a_rate_limit(autojump_clock: MockClock) -> None:
+    """It is parked, whatever its message says about cooling down."""
+    async with scene("a") as s:
+        s.a.script(steps.error(402, {"error": {"message": "your account is cooling down"}}))
+        await s.post()
+        reply = await s.post()
+        assert (reply.status, reply.json["error"]["code"]) == (503, "all_channels_exhausted")

@@ -27,6 +27,7 @@ from trioproxy.journal import (
     Event,
     ExchangeEnded,
 )
+from trioproxy.ops.story import told
 
 MAX_WAITING = 10_000
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
@@ -94,7 +95,7 @@ class Log:
         human = settings.format == "human" or (settings.format == "auto" and stream.isatty())
         stamp = _timestamp(wall, human=human)
         console = structlog.dev.ConsoleRenderer(colors=stream.isatty())
-        processors: Any = (stamp, _printable, console) if human else (stamp, _render_json)
+        processors: Any = (stamp, told, _printable, console) if human else (stamp, _render_json)
         return cls(LineWriter(stream), processors, _LEVELS[settings.level])
 
     def __call__(self, event: Event) -> None:

@@ -71,18 +71,23 @@ class Router:
     def exhausted(self, chain: Chain, faults: Iterable[Fault], now: float, *, deadline: bool) -> ChainExhausted:
         """Why nobody answered, and when it is worth asking again.
 
-        A chain of which every channel is being left in peace because the provider said so is a rate limit like any other.
+        Where every channel is skipped for one and the same reason, that is the answer, as it was when they were asked: the
+        provider wants to be left in peace, or does not know the model.
         """
-        waits = [self._back_in(candidate, now) for candidate in chain.steps]
-        waits += [self._back_in_any(channel, now) for channel, _ in chain.skipped]
+        waits = [self._back_in(candidate, now) for candidate in (*chain.steps, *chain.left_out)]
         known = [wait for wait in waits if wait]
         told = tuple(faults)
-        if not told and chain.skipped and all("cooling down" in why for _, why in chain.skipped):
-            told = (Fault(FaultKind.RATE_LIMITED, Blame.RATE, "every channel of this model is cooling down", 429),)
+        if not told and chain.left_out and not chain.steps:
+            told = self._in_common(chain.left_out, now)
         return ChainExhausted(told, retry_after=min(known) if known else None, deadline=deadline)
+
+    def _in_common(self, skipped: tuple[Candidate, ...], now: float) -> tuple[Fault, ...]:
+        state = self.channels.state
+        if all(state[candidate.channel].standing.cooling(now) for candidate in skipped):
+            return (Fault(FaultKind.RATE_LIMITED, Blame.RATE, "every channel of this model is cooling down", 429),)
+        if all(state[candidate.channel].lacks(candidate.model, now) for candidate in skipped):
+            return (Fault(FaultKind.MODEL_NOT_FOUND, Blame.KEY, "no channel has this model", 404),)
+        return ()
 
     def _back_in(self, candidate: Candidate, now: float) -> float | None:
         return self.channels.state[candidate.channel].back_in(candidate.model, now)
-
-    def _back_in_any(self, channel: str, now: float) -> float | None:
-        return self.channels.state[channel].back_in("", now)

@@ -54,6 +54,7 @@ class Chain:
     steps: tuple[Candidate, ...]
     skipped: tuple[tuple[str, str], ...] = ()
     beyond: tuple[Candidate, ...] = ()
+    left_out: tuple[Candidate, ...] = ()  # the skipped ones, in the same order
 
 
 def blended(price: PriceLike) -> float:
@@ -89,6 +90,7 @@ def build(candidates: Iterable[Candidate], skip: Callable[[Candidate], str | Non
     steps: list[Candidate] = []
     skipped: list[tuple[str, str]] = []
     beyond: list[Candidate] = []
+    left_out: list[Candidate] = []
     for candidate in candidates:
         if len(steps) >= limit:
             beyond.append(candidate)
@@ -98,7 +100,8 @@ def build(candidates: Iterable[Candidate], skip: Callable[[Candidate], str | Non
             steps.append(candidate)
         else:
             skipped.append((candidate.channel, why))
-    return Chain(tuple(steps), tuple(skipped), tuple(beyond))
+            left_out.append(candidate)
+    return Chain(tuple(steps), tuple(skipped), tuple(beyond), tuple(left_out))
 
 
 def _candidate(link: LinkLike, prices: Mapping[str, PriceLike | None], reason: str) -> Candidate:

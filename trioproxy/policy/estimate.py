@@ -37,17 +37,18 @@ def _weight(syntax: bytes) -> int:
     return SCALES["o200k"].weigh(syntax)
 
 
+MARKED = 64 * 1024  # bytes of text in which marks are counted one by one; a longer body is taken to go on as it began
 _MESSAGE = _weight(b'{"role":"","content":},')
-# Key → what one occurrence takes back, in hundredths of a token. `text` and `image_url` come twice per part, as its type
-# and as its key; a tool call adds 8 tokens to its name and arguments, a tool's result 4; their ids cost nothing.
-_MARKS = (
-    (b'"text"', -_weight(b'{"type":"text","text":},') // 2),
-    (b'"image_url"', -_weight(b'{"type":"image_url","image_url":{"url":}},') // 2),
+# What one occurrence takes back, in hundredths of a token. `text` comes twice per part, as its type and as its key, and
+# `image_url` too; a tool call adds 8 tokens to its name and arguments, a tool's result 4; their ids cost nothing.
+_PART = -_weight(b'{"type":"text","text":},') // 2
+_TOOL_MARKS = (
     (b'"tool_calls"', -_weight(b'"tool_calls":[],')),
     (b'"arguments"', 8 * UNIT - _weight(b'{"id":"call_a0B1c2D3e4F5g6H7i8J9","type":"","function":{"name":"","arguments":}},')),
     (b'"tool_call_id"', 4 * UNIT - _weight(b'"tool_call_id":"call_a0B1c2D3e4F5g6H7i8J9",')),
 )
-_PICTURES = ((b'"image_url"', 0.5), (b'"input_image"', 0.5), (b'"image"', 1.0))  # Responses: one of each of the first two
+# Chat has the first twice per image, Responses one of each of the first two, Anthropic the third.
+_PICTURES = ((b'"image_url"', 0.5), (b'"input_image"', 0.5), (b'"image"', 1.0))
 
 
 @frozen
@@ -110,11 +111,11 @@ class Estimator:
         """Add what people and models said. Returns the bytes that were weighed exactly."""
         found = survey(body, span, self._scale, max(0, exact))
         stretch = found.text / found.exact if found.exact else 1.0
-        messages, marks, pictures = _marks(body, found.regions)
+        messages, back, pictures = _marks(body, found.regions)
         weight = found.weight
         if self.tokenizer is not None and found.exact:
             weight *= self._correction(body, found.regions)
-        measure.words += max(0.0, weight - (messages * _MESSAGE - marks) * stretch) / UNIT
+        measure.words += max(0.0, weight - (messages * _MESSAGE - back) * stretch) / UNIT
         measure.messages += messages * stretch
         seen = 0
         for start, end in found.files:
@@ -136,16 +137,30 @@ class Estimator:
         return exact * UNIT / weighed if weighed else 1.0
 
 
-def _marks(body: bytes, regions: list[Span]) -> tuple[int, int, float]:
-    """Messages, what the other marks take back, and images, in the regions."""
-    messages, back, pictures = 0, 0, 0.0
+def _marks(body: bytes, regions: list[Span]) -> tuple[float, float, float]:
+    """Messages, what the other marks take back, and images, in the regions; counted in the first `MARKED` bytes of them."""
+    messages = back = seen = 0
+    pictures = 0.0
     for start, end in regions:
-        messages += body.count(b'"role"', start, end)
-        if body.find(b'"type"', start, end) < 0 and body.find(b'"tool_call_id"', start, end) < 0:
-            continue
-        back += sum(body.count(mark, start, end) * weight for mark, weight in _MARKS)
-        pictures += sum(body.count(mark, start, end) * share for mark, share in _PICTURES)
-    return messages, back, pictures
+        stop = min(end, start + MARKED - seen)
+        messages += body.count(b'"role"', start, stop)
+        if body.find(b'"type"', start, stop) >= 0:
+            back += body.count(b'"text"', start, stop) * _PART
+            pictures += _images(body, (start, stop))
+        if body.find(b'"tool_call', start, stop) >= 0:
+            back += sum(body.count(mark, start, stop) * weight for mark, weight in _TOOL_MARKS)
+        seen += stop - start
+        if seen >= MARKED:
+            break
+    whole = sum(end - start for start, end in regions) / seen if seen else 1.0
+    return messages * whole, back * whole, pictures * whole
+
+
+def _images(body: bytes, region: Span) -> float:
+    start, end = region
+    if body.find(b"image", start, end) < 0:
+        return 0.0
+    return sum(body.count(mark, start, end) * share for mark, share in _PICTURES)
 
 
 def _detail(body: bytes, span: Span) -> Detail:

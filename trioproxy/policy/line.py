@@ -2,7 +2,7 @@
 
 A `Round` is one walk over all lines at one moment. Capacity only shrinks during it, so what has objected once objects until
 it ends: a scope that someone waits for is `blocked` for everybody behind, and each lane is asked at most once more than
-it is granted.
+it is granted. It is `stale`, and begins anew, when a grant has changed whose turn it is for something that blocks.
 """
 
 import math
@@ -50,6 +50,12 @@ class Round:
     refused: list[Refused] = field(factory=list)
     blocked: set[Hashable] = field(factory=set)
     retry_at: float = math.inf
+    stale: bool = False
+
+    def begin(self) -> None:
+        self.blocked.clear()
+        self.retry_at = math.inf
+        self.stale = False
 
     def block(self, objection: Objection) -> None:
         self.blocked.add(objection.at)
@@ -94,9 +100,10 @@ class Line:
         return self.share.join(ticket, now)
 
     def missed(self, ticket: Ticket) -> None:
-        """Another class was given a ticket while this one waited."""
-        if ticket.traffic_class != self.name and self.share.waiting and not self.paused:
-            self.passed += ticket.cost
+        """Another class was given a ticket. What this one has coming never exceeds what its next ticket costs."""
+        first = self.share.first() if self.policy.share and not self.paused else None
+        if first and ticket.traffic_class != self.name:
+            self.passed = min(self.passed, first.cost / self.policy.share) + ticket.cost
 
     def leave(self, ticket: Ticket, now: float) -> None:
         """The waiting ticket is gone, and its place is free."""
@@ -105,17 +112,24 @@ class Line:
         self._emptied()
 
     def grants(self, walk: Round) -> Iterator[Ticket]:
-        """Grant one ticket after the other until nobody else fits. May be left and resumed within the round."""
+        """Grant one ticket after the other until nobody else fits.
+
+        Who is granted moves back in order, and what it waits for in another lane is no longer its turn: the round is stale.
+        """
         if any(self._all_behind(scope) for scope in walk.blocked):
             return
+        holders = set()
         for tenant, assured in self.share.turns():
             for lane in tenant.in_order():
                 ticket, objection = self._try(lane, walk, assured=assured)
                 if ticket:
+                    walk.stale = tenant.name in holders
                     yield ticket
                     break
-                if objection and self._all_behind(objection.at):
-                    return
+                if objection:
+                    holders.add(tenant.name)
+                    if self._all_behind(objection.at):
+                        return
 
     def estimate(self, ticket: Ticket) -> float | None:
         """Seconds until a waiting ticket is served at the measured drain; None before anything was measured."""
@@ -136,7 +150,7 @@ class Line:
             if objection is None:
                 self._grant(ticket, walk.now)
                 return ticket, None
-            if objection.wait is None or walk.now + objection.wait <= ticket.expires:
+            if objection.wait is None or walk.now + objection.wait < ticket.expires:
                 walk.block(objection)
                 return None, objection
             self.leave(ticket, walk.now)

@@ -76,8 +76,9 @@ class Queues:
         heads = line.join(ticket, now)
         self._advance(walk, serve=heads)
         if ticket.state is State.WAITING:
-            heapq.heappush(self._expiries, (ticket.expires, ticket.sequence, ticket))
             self._trim(line, ticket, walk)
+        if ticket.state is State.WAITING:
+            heapq.heappush(self._expiries, (ticket.expires, ticket.sequence, ticket))
         return self._moves(walk)
 
     def withdraw(self, ticket: Ticket, now: float) -> Moves:
@@ -127,25 +128,28 @@ class Queues:
             self._serve(walk)
 
     def _serve(self, walk: Round) -> None:
-        walk.blocked.clear()
-        walk.retry_at = math.inf
-        lines = [line for line in self.lines.values() if line.share.waiting and not line.paused]
-        grants = {line.name: line.grants(walk) for line in lines}
-        while lines:
-            line = next((line for line in lines if line.due), lines[0])
-            ticket = next(grants[line.name], None)
-            if ticket is None:
-                lines.remove(line)
-                continue
-            walk.granted.append(ticket)
-            for other in self.lines.values():
-                other.missed(ticket)
+        while self._changed(walk):
+            pass
         self._retry_at = walk.retry_at
+
+    def _changed(self, walk: Round) -> bool:
+        """Grant what fits, until all are through or a grant has changed the order of what waits."""
+        walk.begin()
+        lines = [line for line in self.lines.values() if line.share.waiting and not line.paused]
+        due = [line.due for line in lines]
+        for line in sorted(lines, key=lambda line: not line.due):
+            for ticket in line.grants(walk):
+                walk.granted.append(ticket)
+                for other in self.lines.values():
+                    other.missed(ticket)
+                if walk.stale or due != [line.due for line in lines]:
+                    return True
+        return False
 
     def _trim(self, line: Line, ticket: Ticket, walk: Round) -> None:
         """A newcomer has to wait: see that it can in time, and that there is a place for it."""
         wait = None if line.paused else line.estimate(ticket)
-        if wait is not None and walk.now + wait > ticket.expires:
+        if wait is not None and walk.now + wait >= ticket.expires:
             freed = self._refuse(line, ticket, Why.TOO_LONG, walk)
         elif line.share.waiting > line.policy.bound:
             freed = self._refuse(line, line.share.surplus(ticket, line.policy.bound), Why.FULL, walk)

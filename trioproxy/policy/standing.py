@@ -42,6 +42,10 @@ class Standing:
             return f"{state} for another {self.until - now:.0f} s: {self.why}"
         return "on trial: another call is asking whether it is back" if self._held_up(now) else None
 
+    def cooling(self, now: float) -> bool:
+        """Whether the provider has asked for this rest."""
+        return now < self.until and not self.parked
+
     def wait(self, now: float) -> float:
         """Seconds until it objects no more, if nothing else happens."""
         trial_ends = self.until if self._trial is None else self._trial + TRIAL

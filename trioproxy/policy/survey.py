@@ -14,7 +14,7 @@ from trioproxy.codec.jsonsplice import Span
 from trioproxy.policy.scripts import PIECE, Scale, is_solid
 
 EXACT = 256 * 1024  # bytes of text
-SAMPLES = 1024
+SAMPLES = 512
 
 # Keys whose strings hold files: chat and Responses (`url`, `image_url`, `file_data`), Anthropic and Gemini (`data`). The
 # quotes of a key inside somebody's text are escaped, so it does not match.
@@ -36,46 +36,60 @@ class Survey:
 def survey(body: bytes, span: Span, scale: Scale, exact: int = EXACT) -> Survey:
     """Walk over `span`. Weighs `exact` bytes of text as they are, and samples the rest."""
     found = Survey()
-    at, end = span
+    begin, end = span
     # A client writes all its letters one way, so the first part tells for the whole.
-    escaped = body.find(b"\\u", at, min(end, at + exact)) >= 0
-    weigh = scale.weigh_escaped if escaped else scale.weigh
-    begun, known, stride = at, at, 0
+    weigh = scale.weigh_escaped if body.find(b"\\u", begin, min(end, begin + exact)) >= 0 else scale.weigh
+    at, known, weight = begin, begin, 0
+    while at < end and exact > 0:
+        piece = body[at : at + PIECE] if at + PIECE <= end else body[at:end]
+        solid = b" " not in piece and is_solid(piece)
+        if solid and at >= known:
+            file, known = _string(body, at, (known, end))
+            if file is not None:
+                file = max(begin, file)
+                weight -= scale.weigh(body[file:at])  # its first bytes were taken for text
+                found.regions.append((begin, file))
+                found.files.append((file, known))
+                begin = at = known
+                continue
+        if weigh is not scale.weigh and (cut := piece.find(b"\\u", -5)) > 0:
+            piece = piece[:cut]
+        size = len(piece)
+        weight += size * scale.solid if solid else weigh(piece)
+        at += size
+        exact -= size
+    found.regions.append((begin, at))
+    found.weight = weight
+    found.exact = found.text = sum(stop - start for start, stop in found.regions)
+    if at < end:
+        _sample(body, (at, end), scale, found)
+    return found
+
+
+def _sample(body: bytes, span: Span, scale: Scale, found: Survey) -> None:
+    """The same walk in strides: each piece stands for the text up to the next one."""
+    at, end = span
+    stride, known = max(PIECE, (end - at) // SAMPLES), 0
     while at < end:
         piece = body[at : min(at + PIECE, end)]
         solid = b" " not in piece and is_solid(piece)
         if solid and at >= known:
-            start, known = _string(body, at, (known, end))
-            if _FILE_KEY.search(body, max(0, start - _LONGEST_KEY), start):
-                start = max(begun, start)
-                if not stride:
-                    found.weight -= scale.weigh(body[start:at])  # its first bytes were taken for text
-                    found.regions.append((begun, start))
-                found.files.append((start, known))
-                begun = at = known
+            file, known = _string(body, at, (known, end))
+            if file is not None:
+                found.files.append((file, known))
+                at = known
                 continue
-        if escaped and (cut := piece.find(b"\\u", -5)) > 0:
-            piece = piece[:cut]
-        weight = len(piece) * scale.solid if solid else weigh(piece)
-        if found.exact < exact:
-            reach = len(piece)
-            found.exact += reach
-        else:
-            if not stride:
-                found.regions.append((begun, at))
-                stride = max(PIECE, (end - at) // SAMPLES)
-            reach = min(stride, end - at)
+        reach = min(stride, end - at)
+        weight = len(piece) * scale.solid if solid else scale.weigh_escaped(piece)
         found.weight += weight * reach / len(piece)
         found.text += reach
         at += reach
-    if not stride:
-        found.regions.append((begun, end))
-    return found
 
 
-def _string(body: bytes, at: int, within: Span) -> Span:
-    """The string that `at` stands in, without its quotes, as far as `within` goes."""
+def _string(body: bytes, at: int, within: Span) -> tuple[int | None, int]:
+    """Where the string that `at` stands in begins if it holds a file, else None; and where it ends."""
     floor, end = within
     stop = body.find(b'"', at, end)
-    start = body.rfind(b'"', floor, at) + 1 or floor
-    return start, (end if stop < 0 else stop)
+    start = body.rfind(b'"', floor, at) + 1
+    file = start > 0 and _FILE_KEY.search(body, max(0, start - _LONGEST_KEY), start)
+    return start if file else None, end if stop < 0 else stop
