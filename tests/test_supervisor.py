@@ -129,6 +129,13 @@ def test_a_model_that_the_provider_does_not_have_is_skipped_there_and_the_others
     assert all(not isinstance(event, BreakerMoved) for event in events)
 
 
+def test_only_what_the_provider_said_of_a_model_is_a_lack_of_it() -> None:
+    state = channel()
+    ended(state, UNKNOWN, 0.0, "gone")
+    ended(state, THROTTLED, 0.0)
+    assert [state.lacks("gone", 0.0), state.lacks("m", 0.0), state.lacks("gone", 600.0)] == [True, False, False]
+
+
 def test_the_longest_rest_counts() -> None:
     state = channel(PROBING)
     leaves = [entered(state, 0.0) for _ in range(3)]

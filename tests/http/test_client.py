@@ -1,5 +1,6 @@
 """Asking an upstream: where it is, when a silent connection is worth a second try, and what becomes of each connection."""
 
+import gzip
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
@@ -322,6 +323,16 @@ async def test_a_coding_that_nobody_asked_for_is_taken_off(autojump_clock: MockC
     async with side(zipped) as s:
         assert await s.ask() == (200, b"text " * 100, False)
         assert await s.ask() == (200, b"text " * 100, True)
+
+
+async def test_a_coding_is_taken_off_in_any_pieces(autojump_clock: MockClock) -> None:
+    """Its own header gives no bytes of the body; that is not the end."""
+    raw = gzip.compress(b"hello")
+    head = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % len(raw)
+    pieces = [raw[at : at + 1] for at in range(len(raw))]
+    async with side(steps.raw(head, *pieces, every=0.1, end="clean")) as s:
+        assert await s.ask() == (200, b"hello", False)
+        assert s.idle == 1
 
 
 async def test_a_zipped_stream_is_unpacked_as_it_comes(autojump_clock: MockClock) -> None:

@@ -200,9 +200,9 @@ def test_no_more_passes_than_the_burst_and_the_rate_allow(limit: int, calls: lis
     now = passed = 0.0
     for gap, amount in calls:
         now += gap
-        amount = min(amount, limit)
-        if ask(bucket, now, amount) is None:
-            passed += amount
+        size = min(amount, limit)
+        if ask(bucket, now, size) is None:
+            passed += size
         assert passed <= limit + now * limit / 60 + 1e-3
 
 

@@ -84,6 +84,16 @@ def test_the_first_attempt_after_a_rest_is_known_to_be_the_trial() -> None:
     assert seen == [False, True, False, True, False]
 
 
+def test_only_a_rest_that_the_provider_asked_for_is_cooling() -> None:
+    standing = Standing()
+    seen = [standing.cooling(0.0)]
+    standing.cool(0.0, 5.0, "429")
+    seen += [standing.cooling(4.9), standing.cooling(5.0)]
+    standing.park(5.0, 300.0, "401")
+    seen.append(standing.cooling(6.0))
+    assert seen == [False, True, False, False]
+
+
 def test_a_trial_that_succeeds_restores_and_forgets() -> None:
     standing = Standing()
     standing.cool(0.0, None, "429")
@@ -257,6 +267,12 @@ class Life(RuleBasedStateMachine):
     @invariant()
     def it_objects_while_it_rests_and_while_it_is_tried_and_never_else(self) -> None:
         assert (self.standing.objection(self.now) is None) == (self.clean or not (self.rests or self.held_up))
+
+    @invariant()
+    def the_wait_that_it_tells_is_exact(self) -> None:
+        wait = self.standing.wait(self.now)
+        assert (wait == 0) == (self.standing.objection(self.now) is None)
+        assert self.standing.objection(self.now + wait) is None
 
     @invariant()
     def rest_has_an_end(self) -> None:

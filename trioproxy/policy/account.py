@@ -87,7 +87,7 @@ class Accounts:
                 kept.reshape(rule, now)
             case Window():
                 kept.reshape(rule, self._span(rule, wall))
-            case Level():
+            case _:
                 kept.reshape(rule)
         return kept
 

@@ -21,9 +21,14 @@ from trioproxy.policy.survey import EXACT, survey
 
 Tokenizer = Callable[[str], int]  # exact tokens of a text; may be slow, is given `EXACT` bytes at most
 
-_PROSE = ("messages", "system", "instructions", "input", "prompt", "contents", "systemInstruction")
-_TOOLS = ("tools", "functions")
-_SCHEMAS = ("response_format", "text", "output_config")
+# Top-level keys of every dialect that cost input tokens, and how each is counted.
+_PARTS = {
+    **dict.fromkeys(
+        ("messages", "system", "instructions", "input", "prompt", "contents", "systemInstruction"), "prose"
+    ),
+    **dict.fromkeys(("tools", "functions"), "tools"),
+    **dict.fromkeys(("response_format", "text", "output_config"), "schema"),
+}
 
 # Files that are not images, tokens per character of their base64: a PDF page is 3,000 tokens of text and an image and
 # seldom less than 64 KiB; sound is 10 tokens a second and seldom less than 16 KB/s.
@@ -44,7 +49,10 @@ _MESSAGE = _weight(b'{"role":"","content":},')
 _PART = -_weight(b'{"type":"text","text":},') // 2
 _TOOL_MARKS = (
     (b'"tool_calls"', -_weight(b'"tool_calls":[],')),
-    (b'"arguments"', 8 * UNIT - _weight(b'{"id":"call_a0B1c2D3e4F5g6H7i8J9","type":"","function":{"name":"","arguments":}},')),
+    (
+        b'"arguments"',
+        8 * UNIT - _weight(b'{"id":"call_a0B1c2D3e4F5g6H7i8J9","type":"","function":{"name":"","arguments":}},'),
+    ),
     (b'"tool_call_id"', 4 * UNIT - _weight(b'"tool_call_id":"call_a0B1c2D3e4F5g6H7i8J9",')),
 )
 # Chat has the first twice per image, Responses one of each of the first two, Anthropic the third.
@@ -94,24 +102,24 @@ class Estimator:
         """The figures of a body whose top-level values stand at `members`. Bounded work, whatever the body's size."""
         measure = Measure()
         left = EXACT
-        for name in _PROSE:
-            if name in members:
-                left -= self._prose(body, members[name], left, measure)
-        for name in _TOOLS:
-            if name in members:
-                found = survey(body, members[name], self._scale, max(0, left))
-                measure.tools += found.weight / UNIT
+        for name, span in members.items():
+            part = _PARTS.get(name)
+            if part == "prose":
+                left -= self._prose(body, span, left, measure)
+            elif part is not None:
+                found = survey(body, span, self._scale, max(0, left))
                 left -= found.exact
-        for name in _SCHEMAS:
-            if name in members:
-                measure.words += survey(body, members[name], self._scale, max(0, left)).weight / UNIT
+                if part == "tools":
+                    measure.tools += found.weight / UNIT
+                else:
+                    measure.words += found.weight / UNIT
         return measure
 
     def _prose(self, body: bytes, span: Span, exact: int, measure: Measure) -> int:
         """Add what people and models said. Returns the bytes that were weighed exactly."""
         found = survey(body, span, self._scale, max(0, exact))
         stretch = found.text / found.exact if found.exact else 1.0
-        messages, back, pictures = _marks(body, found.regions)
+        messages, back, pictures = _marks(body, found.regions, found.exact)
         weight = found.weight
         if self.tokenizer is not None and found.exact:
             weight *= self._correction(body, found.regions)
@@ -137,7 +145,7 @@ class Estimator:
         return exact * UNIT / weighed if weighed else 1.0
 
 
-def _marks(body: bytes, regions: list[Span]) -> tuple[float, float, float]:
+def _marks(body: bytes, regions: list[Span], exact: int) -> tuple[float, float, float]:
     """Messages, what the other marks take back, and images, in the regions; counted in the first `MARKED` bytes of them."""
     messages = back = seen = 0
     pictures = 0.0
@@ -152,7 +160,7 @@ def _marks(body: bytes, regions: list[Span]) -> tuple[float, float, float]:
         seen += stop - start
         if seen >= MARKED:
             break
-    whole = sum(end - start for start, end in regions) / seen if seen else 1.0
+    whole = exact / seen if seen >= MARKED else 1.0
     return messages * whole, back * whole, pictures * whole
 
 

@@ -140,7 +140,7 @@ def _size(peek: Peek) -> Size | None:
         found = _webp(start)
     else:
         found = _jpeg(peek) if start.startswith(b"\xff\xd8") else (0, 0)
-    return found if 0 < min(found) and max(found) <= LARGEST else None
+    return found if min(found) > 0 and max(found) <= LARGEST else None
 
 
 def _webp(start: bytes) -> Size:

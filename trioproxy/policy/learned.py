@@ -32,7 +32,7 @@ EFFORT = {"minimal": 0, "low": 1024, "medium": 4096, "high": 16_384, "xhigh": 16
 ALPHA = 0.05
 LEAST, GREATEST = 0.5, 3.0
 SURPRISE = 5.0  # a ratio beyond this (or its inverse) has another cause: a cache, a hidden search
-PRIOR_DEVIATION = 0.1  # before anything was learned the margin is ×1.1
+PRIOR_DEVIATION = 0.1  # before anything was learned the margin is a tenth
 
 _RESCALE = 1e9
 
@@ -75,7 +75,7 @@ class Quantile:
     @classmethod
     def restored(cls, kept: Mapping[str, Any]) -> "Quantile":
         made = cls(int(kept["count"]))
-        made._buckets = {int(bucket): float(weight) for bucket, weight in kept["buckets"].items()}  # noqa: SLF001
+        made._buckets = {int(bucket): float(weight) for bucket, weight in kept["buckets"].items()}
         return made
 
 

@@ -5,8 +5,7 @@ with the real vocabularies. A letter's weight is the ratio's inverse, raised a l
 next to nothing and lowered for the punctuation that weighs more. Weights are bytes, in hundredths of a token, so that a
 piece is weighed by two calls into C: translate every byte into its weight, and add them up.
 
-A script is known by the first byte of its characters in UTF-8 (the others weigh nothing), or by the upper byte of a JSON
-escape (`\u0434`). Long runs without a blank, quote or comma are base64 or the like, which costs three times as much a letter.
+A script is known by the first byte of its characters in UTF-8; the others weigh nothing. Long runs without a blank, quote or comma are base64 or the like, which costs three times as much a letter.
 """
 
 import re
@@ -35,7 +34,7 @@ RATIOS: dict[str, tuple[float, float, float, range, float]] = {
     "kana": (1.4, 0.9, 1.4, range(0x30, 0x34), 1.0),
     "han": (1.4, 0.8, 1.9, range(0x34, 0xA0), 1.0),
     "hangul": (1.7, 0.9, 1.4, range(0xAC, 0xD8), 1.3),
-    "astral": (0.8, 0.4, 0.7, range(0xD8, 0xDC), 1.1),  # emoji; of an escaped pair the lower half weighs nothing
+    "astral": (0.8, 0.4, 0.7, range(0), 1.1),  # emoji
     "forms": (1.0, 0.5, 1.0, range(0xF0, 0x100), 1.0),  # full-width forms, variation selectors
 }
 BASE64 = (1.5, 1.3, 1.4)
@@ -44,7 +43,6 @@ BASE64 = (1.5, 1.3, 1.4)
 _LETTER, _DIGIT, _MARK, _BLANK = 24, 37, 82, 3
 # A quote in a JSON text ends or begins a string and shares its token with its neighbour; a quote of the text is `\"`.
 _QUOTE, _BACKSLASH = 0, 50
-_ESCAPE = re.compile(rb"\\u([0-9a-fA-F]{2})[0-9a-fA-F]{2}")
 _SOLID = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=_-\\"
 _PLAIN = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 _CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
@@ -55,7 +53,6 @@ class Scale:
     """The weights of one vocabulary. Pure tables; made once for the process (`SCALES`)."""
 
     first: bytes  # by first byte of a character in UTF-8
-    upper: bytes  # by upper byte of an escape
     thai: int  # what Thai weighs more than the Indic scripts, with whom it shares its first byte
     solid: int  # one character of base64
 
@@ -67,9 +64,13 @@ class Scale:
         return total
 
     def weigh_escaped(self, piece: bytes) -> int:
-        r"""As `weigh`, where characters may be written as `\uXXXX`."""
-        parts = _ESCAPE.split(piece)
-        return self.weigh(b"".join(parts[::2])) + sum(self.upper[int(upper, 16)] for upper in parts[1::2])
+        r"""As `weigh`, where a client writes its letters as `\uXXXX`. Both halves of an emoji weigh as Hangul does."""
+        if b"\\u" not in piece or not piece.isascii():
+            return self.weigh(piece)
+        # Python knows all of JSON's escapes but `\/`; a backslash that a cut has left alone would escape the wrong letter.
+        text = piece.replace(b"\\/", b"/").strip(b"\\").decode("unicode_escape", "ignore")
+        lines = piece.count(b"\\n") * (_BACKSLASH + _LETTER)  # newlines weigh in code, and would be blanks now
+        return self.weigh(text.encode("utf-8", "surrogatepass")) + lines
 
 
 def is_solid(piece: bytes) -> bool:
@@ -93,20 +94,17 @@ def plain(text: bytes) -> str:
 
 
 def _scale(column: int) -> Scale:
-    upper = bytearray(256)
     first = bytearray(_ascii(code) if code < 128 else 0 for code in range(256))
     weights: dict[str, int] = {}
     for script, row in RATIOS.items():
         ratio, uppers, share = row[:3][column], row[3], row[4]
         weights[script] = weight = min(255, round(UNIT * share / ratio))
         for byte in uppers:
-            upper[byte] = weight
             for lead in _leads(byte):
                 first[lead] = first[lead] or weight  # where scripts share a first byte, the table's earlier one counts
-    upper[0] = weights["latin"]
     first[0xC2] = first[0xC3] = weights["latin"]
     first[0xF0:0xF5] = bytes([weights["astral"]] * 5)
-    return Scale(bytes(first), bytes(upper), weights["thai"] - weights["indic"], round(UNIT / BASE64[column]))
+    return Scale(bytes(first), weights["thai"] - weights["indic"], round(UNIT / BASE64[column]))
 
 
 def _leads(upper: int) -> set[int]:

@@ -14,7 +14,7 @@ from trioproxy.codec.jsonsplice import Span
 from trioproxy.policy.scripts import PIECE, Scale, is_solid
 
 EXACT = 256 * 1024  # bytes of text
-SAMPLES = 512
+SAMPLES = 256
 
 # Keys whose strings hold files: chat and Responses (`url`, `image_url`, `file_data`), Anthropic and Gemini (`data`). The
 # quotes of a key inside somebody's text are escaped, so it does not match.
@@ -38,29 +38,33 @@ def survey(body: bytes, span: Span, scale: Scale, exact: int = EXACT) -> Survey:
     found = Survey()
     begin, end = span
     # A client writes all its letters one way, so the first part tells for the whole.
-    weigh = scale.weigh_escaped if body.find(b"\\u", begin, min(end, begin + exact)) >= 0 else scale.weigh
-    at, known, weight = begin, begin, 0
+    escaped = body.find(b"\\u", begin, min(end, begin + exact)) >= 0
+    weigh = scale.weigh_escaped if escaped else scale.weigh
+    budget = exact = exact // 4 if escaped else exact  # which hold a sixth of the letters and take four times as long
+    at = known = begin
+    weight = 0
     while at < end and exact > 0:
         piece = body[at : at + PIECE] if at + PIECE <= end else body[at:end]
-        solid = b" " not in piece and is_solid(piece)
-        if solid and at >= known:
-            file, known = _string(body, at, (known, end))
-            if file is not None:
-                file = max(begin, file)
-                weight -= scale.weigh(body[file:at])  # its first bytes were taken for text
-                found.regions.append((begin, file))
-                found.files.append((file, known))
-                begin = at = known
-                continue
-        if weigh is not scale.weigh and (cut := piece.find(b"\\u", -5)) > 0:
-            piece = piece[:cut]
-        size = len(piece)
-        weight += size * scale.solid if solid else weigh(piece)
-        at += size
-        exact -= size
+        if b" " not in piece and is_solid(piece):
+            if at >= known:
+                file, known = _string(body, at, (known, end))
+                if file is not None:
+                    file = max(begin, file)
+                    weight -= scale.weigh(body[file:at])  # its first bytes were taken for text
+                    found.regions.append((begin, file))
+                    found.files.append((file, known))
+                    begin = at = known
+                    continue
+            weight += PIECE * scale.solid
+        else:
+            if escaped and (cut := piece.find(b"\\u", -5)) > 0:
+                piece = piece[:cut]
+            weight += weigh(piece)
+        at += len(piece)
+        exact -= len(piece)
     found.regions.append((begin, at))
     found.weight = weight
-    found.exact = found.text = sum(stop - start for start, stop in found.regions)
+    found.exact = found.text = budget - exact
     if at < end:
         _sample(body, (at, end), scale, found)
     return found

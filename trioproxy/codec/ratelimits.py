@@ -1,0 +1,234 @@
+"""Rate-limit headers: what providers tell about their limits, and what we tell about ours.
+
+Read: one table per provider family, because the same name means requests per day at one and per minute at another. Proxies
+duplicate headers, so of several values the most restrictive counts; what cannot be (negative, NaN, no number) is passed over.
+An observation tunes local limits and never replaces them. Resets are seconds from now, to a *full* limit as most providers
+mean it, in [0, 24 h].
+
+Written: OpenAI's names, and the IETF's RateLimit fields (draft-ietf-httpapi-ratelimit-headers), which tell more: there the
+time is to *more* quota, not to all of it.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Literal
+
+from attrs import define, frozen
+
+from trioproxy.codec.retry_hint import duration
+
+Headers = Sequence[tuple[bytes, bytes]]
+Field = Literal["limit", "remaining", "reset"]
+
+LONGEST = 86_400.0  # seconds; a longer reset is not believed
+LARGEST = 10**15  # no limit of this size is one
+
+# Dimensions, in the words of the quota's own.
+REQUESTS, REQUESTS_DAY = "requests_per_minute", "requests_per_day"
+TOKENS, INPUT, OUTPUT = "tokens_per_minute", "input_tokens_per_minute", "output_tokens_per_minute"
+CAPACITY = "capacity_percent"  # of provisioned throughput
+
+# Per family: a header's name with the place of limit, remaining and reset; the dimension; what part of the account.
+_OPENAI = (
+    ("x-ratelimit-{}-requests", REQUESTS, ""),
+    ("x-ratelimit-{}-tokens", TOKENS, ""),
+    ("x-ratelimit-{}-project-tokens", TOKENS, "project"),
+)
+_ANTHROPIC = (
+    ("anthropic-ratelimit-requests-{}", REQUESTS, ""),
+    ("anthropic-ratelimit-tokens-{}", TOKENS, ""),
+    ("anthropic-ratelimit-input-tokens-{}", INPUT, ""),
+    ("anthropic-ratelimit-output-tokens-{}", OUTPUT, ""),
+    ("anthropic-priority-input-tokens-{}", INPUT, "priority"),
+    ("anthropic-priority-output-tokens-{}", OUTPUT, "priority"),
+    ("anthropic-fast-input-tokens-{}", INPUT, "fast"),
+    ("anthropic-fast-output-tokens-{}", OUTPUT, "fast"),
+)
+_TABLES: dict[str, tuple[tuple[str, str, str], ...]] = {
+    "openai": _OPENAI,
+    "azure": _OPENAI,
+    "anthropic": _ANTHROPIC,
+    "groq": (("x-ratelimit-{}-requests", REQUESTS_DAY, ""), ("x-ratelimit-{}-tokens", TOKENS, "")),
+    "cerebras": (("x-ratelimit-{}-requests-day", REQUESTS_DAY, ""), ("x-ratelimit-{}-tokens-minute", TOKENS, "")),
+    "mistral": (("x-ratelimit-{}-req-minute", REQUESTS, ""), ("x-ratelimit-{}-tokens-minute", TOKENS, "")),
+    "openrouter": (("x-ratelimit-{}", REQUESTS, ""),),
+    "gemini": (),
+    "deepseek": (),
+}
+_UTILIZATION = b"azure-openai-deployment-utilization"
+_FIELDS: tuple[Field, ...] = ("limit", "remaining", "reset")
+
+_NUMBER = re.compile(r"\+?(\d+(?:\.\d*)?|\.\d+)%?")
+_MILLISECONDS, _SECONDS = 1e12, 1e9  # a bare number above is a moment in that unit, not a duration
+
+
+@frozen
+class Observation:
+    """What a provider told about one of its limits; None where it told nothing. `reset_after` is seconds from now."""
+
+    dimension: str
+    limit: int | None = None
+    remaining: int | None = None
+    reset_after: float | None = None
+    scope: str = ""
+
+
+@frozen
+class Allowance:
+    """One of our own limits, as a caller may know it. `window` and the times are seconds; `unit` "requests" or "tokens".
+
+    `reset_after` is the time until it is full again, `more_after` the time until there is more of it.
+    """
+
+    name: str
+    limit: int
+    remaining: int
+    reset_after: float
+    more_after: float
+    window: int = 60
+    unit: str = "requests"
+
+
+@define
+class _Seen:
+    limit: float | None = None
+    remaining: float | None = None
+    reset: float | None = None
+
+
+def _indexed(rows: Iterable[tuple[str, str, str]]) -> dict[bytes, tuple[str, str, Field]]:
+    return {name.format(kind).encode(): (dimension, scope, kind) for name, dimension, scope in rows for kind in _FIELDS}
+
+
+_NAMES = {family: _indexed(rows) for family, rows in _TABLES.items()}
+
+
+def observations(family: str, headers: Headers, wall: float) -> list[Observation]:
+    """What the headers of one answer tell, by the provider's family (an unknown one is read as OpenAI's). Never raises.
+
+    `wall` is Unix time, for resets that are given as moments.
+    """
+    names = _NAMES.get(family, _NAMES["openai"])
+    seen: dict[tuple[str, str], _Seen] = {}
+    for name, value in headers:
+        low = name.lower()
+        known = names.get(low)
+        if known is not None:
+            dimension, scope, kind = known
+            _note(seen.setdefault((dimension, scope), _Seen()), kind, value, wall)
+        elif low == _UTILIZATION and (used := _number(value.decode("latin-1"))) is not None:
+            _keep(seen.setdefault((CAPACITY, ""), _Seen(limit=100.0)), "remaining", max(0.0, 100.0 - used))
+    return [
+        Observation(dimension, _whole(one.limit), _whole(one.remaining), one.reset, scope)
+        for (dimension, scope), one in seen.items()
+        if one != _Seen()
+    ]
+
+
+def reset_after(text: str, wall: float) -> float | None:
+    """Seconds in [0, 24 h] from a reset as any provider writes it; None for anything else.
+
+    A Go duration ("1m2.5s"), a bare number of seconds, a Unix time in seconds or milliseconds, or RFC 3339.
+    """
+    text = text.strip()
+    number = _number(text)
+    if number is not None:
+        if number > _SECONDS:
+            number = number / (1000 if number > _MILLISECONDS else 1) - wall
+        return _clamped(number)
+    seconds = None if text[:1] in {"-", "+"} else duration(text)
+    return _clamped(seconds) if seconds is not None else _moment(text, wall)
+
+
+def openai_headers(requests: Allowance | None, tokens: Allowance | None) -> list[tuple[bytes, bytes]]:
+    """`x-ratelimit-*` as OpenAI's clients read them. Resets are Go durations to a full limit."""
+    lines: list[tuple[bytes, bytes]] = []
+    for word, one in (("requests", requests), ("tokens", tokens)):
+        if one is not None:
+            values = (str(one.limit), str(max(0, one.remaining)), go_duration(one.reset_after))
+            names = (f"x-ratelimit-{kind}-{word}" for kind in _FIELDS)
+            lines += [(name.encode(), value.encode()) for name, value in zip(names, values, strict=True)]
+    return lines
+
+
+def ietf_headers(allowances: Sequence[Allowance]) -> list[tuple[bytes, bytes]]:
+    """`ratelimit-policy` and `ratelimit` as lists of Structured Fields; nothing where there is no limit.
+
+    `t` is rounded up, so that nobody who obeys it comes too early; a Retry-After beside it must not be earlier.
+    """
+    if not allowances:
+        return []
+    policies = (f"{_string(one.name)};q={one.limit}{_unit(one)};w={one.window}" for one in allowances)
+    limits = (f"{_string(one.name)};r={max(0, one.remaining)};t={_ceiled(one.more_after)}" for one in allowances)
+    return [(b"ratelimit-policy", ", ".join(policies).encode()), (b"ratelimit", ", ".join(limits).encode())]
+
+
+def go_duration(seconds: float) -> str:
+    """A duration as Go writes it: "750ms", "1.5s", "6m0s", "2h0m5s". Rounded up to milliseconds; endless ones to a day."""
+    milliseconds = math.ceil(min(LONGEST, max(0.0, seconds)) * 1000 - 1e-6)
+    if milliseconds < 1000:
+        return f"{milliseconds}ms" if milliseconds else "0s"
+    minutes, rest = divmod(milliseconds, 60_000)
+    text = f"{rest / 1000:.3f}".rstrip("0").rstrip(".") + "s"
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}h{minutes}m{text}"
+    return f"{minutes}m{text}" if minutes else text
+
+
+def _note(seen: _Seen, kind: Field, value: bytes, wall: float) -> None:
+    """Take up one header's value; a proxy may have joined several with commas."""
+    for text in value.decode("latin-1").split(","):
+        _keep(seen, kind, reset_after(text, wall) if kind == "reset" else _number(text))
+
+
+def _keep(seen: _Seen, kind: Field, value: float | None) -> None:
+    """The most restrictive of what was said: the least limit and remainder, the latest reset."""
+    if value is None:
+        return
+    if kind == "limit":
+        seen.limit = value if seen.limit is None else min(seen.limit, value)
+    elif kind == "remaining":
+        seen.remaining = value if seen.remaining is None else min(seen.remaining, value)
+    else:
+        seen.reset = value if seen.reset is None else max(seen.reset, value)
+
+
+def _number(text: str) -> float | None:
+    """A number that is none of negative, NaN and infinite; a percent sign is passed over."""
+    found = _NUMBER.fullmatch(text.strip())
+    number = float(found[1]) if found else math.inf
+    return number if number < LARGEST else None
+
+
+def _moment(text: str, wall: float) -> float | None:
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    # Without an offset it is no RFC 3339, and nobody knows whose midnight it means.
+    return _clamped(at.timestamp() - wall) if at.tzinfo is not None else None
+
+
+def _clamped(seconds: float) -> float:
+    return min(LONGEST, max(0.0, seconds))
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else int(value)
+
+
+def _unit(one: Allowance) -> str:
+    return "" if one.unit == "requests" else f";qu={_string(one.unit)}"
+
+
+def _ceiled(seconds: float) -> int:
+    return math.ceil(min(LONGEST, max(0.0, seconds)) - 1e-9)
+
+
+def _string(text: str) -> str:
+    """A Structured Fields string: printable ASCII, quote and backslash escaped."""
+    kept = "".join(char if " " <= char <= "~" else "?" for char in text)
+    return '"' + kept.replace("\\", "\\\\").replace('"', '\\"') + '"'
