@@ -5,6 +5,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 import trio
@@ -55,6 +56,20 @@ python -m bench compare direct relay trioproxy nginx --case unary-c32 --ladder 2
 """
 
 
+def checked(parse: Callable[[str], object]) -> Callable[[click.Context, click.Parameter, str], str]:
+    """A callback that refuses, in click's own way, what `parse` does not take; the command parses it again."""
+
+    def callback(_context: click.Context, _parameter: click.Parameter, value: str | tuple[str, ...] | None) -> Any:
+        for text in (value,) if isinstance(value, str) else value or ():
+            try:
+                parse(text)
+            except ValueError as error:
+                raise click.BadParameter(str(error)) from error
+        return value
+
+    return callback
+
+
 @click.group(epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 def main() -> None:
     """Load, measure and compare LLM gateways on this machine."""
@@ -65,12 +80,25 @@ def main() -> None:
 @click.option("--host", default="127.0.0.1", show_default=True)
 @click.option("--port", default=9001, show_default=True)
 @click.option("--processes", default=1, show_default=True, help="They share the port.")
-@click.option("--wait", default="0", help="Distribution of seconds before a whole answer.")
-@click.option("--first", default="0", help="Distribution of seconds to a stream's first content.")
-@click.option("--every", default="0", help="Distribution of seconds between content frames.")
-@click.option("--chunks", default="10", help="Distribution of content frames in a stream.")
+@click.option(
+    "--wait", callback=checked(distribution.parse), default="0", help="Distribution of seconds before a whole answer."
+)
+@click.option(
+    "--first",
+    callback=checked(distribution.parse),
+    default="0",
+    help="Distribution of seconds to a stream's first content.",
+)
+@click.option(
+    "--every", callback=checked(distribution.parse), default="0", help="Distribution of seconds between content frames."
+)
+@click.option(
+    "--chunks", callback=checked(distribution.parse), default="10", help="Distribution of content frames in a stream."
+)
 @click.option("--burst", is_flag=True, help="A whole stream in one write.")
-@click.option("--fault", multiple=True, help="A line of the fault script, see below; repeatable.")
+@click.option(
+    "--fault", multiple=True, callback=checked(faults.parse), help="A line of the fault script, see below; repeatable."
+)
 def upstream_command(
     host: str, port: int, processes: int, *, burst: bool, fault: tuple[str, ...], **draws: str
 ) -> None:
@@ -95,8 +123,18 @@ def relay_command(port: int, upstream_port: int, *, structured: bool) -> None:
 @click.option("--path", default="/v1/chat/completions", show_default=True)
 @click.option("--model", help="Instead of the shapes' own.")
 @click.option("--key", default="sk-bench", show_default=True)
-@click.option("--shape", multiple=True, default=("name=call",), help="One kind of call; repeat for a mix.")
-@click.option("--profile", help="Open loop: RATExSECONDS or FROM-TOxSECONDS, with commas between.")
+@click.option(
+    "--shape",
+    multiple=True,
+    callback=checked(workload.parse),
+    default=("name=call",),
+    help="One kind of call; repeat for a mix.",
+)
+@click.option(
+    "--profile",
+    callback=checked(arrivals.parse),
+    help="Open loop: RATExSECONDS or FROM-TOxSECONDS, with commas between.",
+)
 @click.option("--spacing", type=click.Choice(["poisson", "constant"]), default="poisson", show_default=True)
 @click.option("--concurrency", default=1, show_default=True, help="Closed loop, without --profile: so many callers.")
 @click.option("--seconds", default=10.0, show_default=True, help="Closed loop: the window.")
@@ -132,7 +170,7 @@ def show(load: Load, update: Callable[[str], None]) -> None:
 
 
 @main.command("compare", epilog=COMPARE_WORDS)
-@click.argument("targets", nargs=-1)
+@click.argument("targets", nargs=-1, callback=checked(target.load))
 @click.option("--case", "cases", multiple=True, type=click.Choice(list(CASES)), help="Repeatable; all by default.")
 @click.option("--rounds", default=3, show_default=True)
 @click.option("--ladder", default=0.0, help="Seconds for each rung of the open-loop ladder; 0: none.")
@@ -159,11 +197,32 @@ def compare_command(
     click.echo(f"raw figures and plots: {results}", err=True)
 
 
-@main.command("streams")
+@main.command("exam")
 @click.argument("targets", nargs=-1)
+@click.option("--scale", default=0.2, show_default=True, help="Times every second of the cases and every deadline.")
+@click.option("--only", multiple=True, help="A case, S01 to S16; repeatable; all by default.")
+@click.option("--where", type=click.Path(path_type=Path), help="Keep installed peers here for the next time.")
+@click.option("--results", type=click.Path(path_type=Path), default=RESULTS, show_default=True)
+def exam_command(targets: tuple[str, ...], *, scale: float, only: tuple[str, ...], **paths: Path | None) -> None:
+    """Let TARGETS (by default: trioproxy) sit the failover exam: a faulty upstream before a healthy one, S01 to S16."""
+    from bench.exam import course, verdicts
+
+    logs = Path(tempfile.mkdtemp(prefix="bench-exam-"))
+    about = machine.describe()
+    with Console(stderr=True).status("starting") as status:
+        exam = course.Course(scale, paths["where"] or logs / "installed", logs, status.update, frozenset(only))
+        trio.run(exam.run, targets or ("trioproxy",))
+    results = (paths["results"] or RESULTS) / time.strftime("exam-%Y%m%d-%H%M%S")
+    verdicts.write(exam, about, results)
+    click.echo(verdicts.markdown(exam))
+    click.echo(f"table and raw verdicts: {results}", err=True)
+
+
+@main.command("streams")
+@click.argument("targets", nargs=-1, callback=checked(target.load))
 @click.option("--count", default=9_500, show_default=True)
-@click.option("--every", default=1.0, show_default=True, help="Seconds between content frames.")
-@click.option("--ramp", default=15.0, show_default=True, help="Seconds in which they begin.")
+@click.option("--every", default=2.0, show_default=True, help="Seconds between content frames.")
+@click.option("--ramp", default=30.0, show_default=True, help="Seconds in which they begin.")
 @click.option("--hold", default=10.0, show_default=True, help="Seconds that all stay open.")
 def streams_command(targets: tuple[str, ...], *, count: int, every: float, ramp: float, hold: float) -> None:
     """Hold very many streams open through TARGETS (by default: relay trioproxy) and weigh them."""

@@ -140,7 +140,8 @@ def wait_listening(child: "subprocess.Popen[bytes]", command: Command, log: Path
                 return
         time.sleep(0.02)
     said = log.read_text(errors="replace")[-2000:]
-    raise StartFailed(f"{command.argv[0]} does not listen on port {command.port} after {command.patience:g} s:\n{said}")
+    how = f"does not listen after {command.patience:g} s" if child.poll() is None else "ended before it listened"
+    raise StartFailed(f"{' '.join(command.argv[:5])} {how}:\n{said}")
 
 
 def end(child: "subprocess.Popen[bytes]") -> None:

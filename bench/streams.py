@@ -27,8 +27,8 @@ class Crowd:
     """How many streams, how they come and how long they stay together. Seconds."""
 
     count: int = 9_500
-    every: float = 1.0  # between content frames
-    ramp: float = 15.0
+    every: float = 2.0  # between content frames; at 1.0 the frames alone fill most of a core
+    ramp: float = 30.0
     hold: float = 10.0
 
     def shape(self) -> Shape:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from time import time as wall_clock  # noqa: TID251 - ledgers, dates and provider hints are in the world's time
+from typing import BinaryIO, cast
 
 import trio
 
@@ -21,10 +22,10 @@ from trioproxy.doors.data import DataDoor
 from trioproxy.gateway import Gateway
 from trioproxy.http.client import Origin, Upstream
 from trioproxy.http.pool import Pool
-from trioproxy.http.wire import Dial, dial
+from trioproxy.http.wire import Dial, Dialer
 from trioproxy.journal import Journal
 from trioproxy.lifecycle import Line
-from trioproxy.ops.log import Log
+from trioproxy.ops.log import LAST_WORDS, Log
 from trioproxy.phases.authenticate import Keyring
 from trioproxy.phases.classify import Classifier
 from trioproxy.phases.route import Router
@@ -43,7 +44,7 @@ async def open_gateway(
     config: Config,
     *,
     credentials: Mapping[str, str] | None = None,
-    dial: Dial = dial,
+    dial: Dial | None = None,
     journal: Journal | None = None,
     wall: Callable[[], float] = wall_clock,
 ) -> AsyncGenerator[Gateway]:
@@ -52,7 +53,7 @@ async def open_gateway(
     `credentials` is the provider key of each channel by name, as `config.secrets.resolve_all` gives it; a channel without one
     that needs one is skipped. `dial` opens connections; tests and simulations bring their own.
     """
-    gateway = build(config, credentials or {}, dial=dial, journal=journal or Journal(), wall=wall)
+    gateway = build(config, credentials or {}, dial=dial or Dialer(), journal=journal or Journal(), wall=wall)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(gateway.supervisor.sweep)
         try:
@@ -73,7 +74,7 @@ async def serve(
 
     Reports the bound addresses once it serves. Raises `OSError` where it cannot bind.
     """
-    log = log or Log.to(sys.stdout.buffer, config.log, wall_clock)
+    log = log or Log.to(_stdout(), config.log, wall_clock)
     journal = Journal()
     journal.subscribe(log)
     try:
@@ -90,7 +91,13 @@ async def serve(
                 task_status.started(addresses)
             nursery.cancel_scope.cancel("drained")
     finally:
-        log.writer.flush()
+        with trio.move_on_after(LAST_WORDS, shield=True):
+            await log.writer.close()
+
+
+def _stdout() -> BinaryIO:
+    """Standard output without a buffer: a thread that is stuck in a buffer would abort the interpreter at its end."""
+    return cast("BinaryIO", open(sys.stdout.fileno(), "wb", buffering=0, closefd=False))
 
 
 async def _signals(door: DataDoor, log: Log) -> None:

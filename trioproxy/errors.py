@@ -123,7 +123,6 @@ class RefusalKind(enum.Enum):
     UNSUPPORTED_ENCODING = "unsupported_content_encoding"
     NOT_FOUND = "not_found"
     METHOD_NOT_ALLOWED = "method_not_allowed"
-    DRAINING = "draining"
 
 
 class Refusal(TrioproxyError):

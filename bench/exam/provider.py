@@ -92,12 +92,14 @@ def length(body: bytes) -> bytes:
 class Provider:
     """All desks of one side."""
 
-    desks: dict[str, Desk] = field(factory=dict)
+    desks: dict[str, Desk]
+    port: int = field(default=0, init=False)
 
-    async def run(self, *, task_status: trio.TaskStatus[int]) -> None:
-        """Serve on loopback until cancelled; reports the port."""
+    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
+        """Serve on loopback until cancelled, on a port of the system's choice."""
         listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
-        task_status.started(listeners[0].socket.getsockname()[1])
+        self.port = listeners[0].socket.getsockname()[1]
+        task_status.started()
         await trio.serve_listeners(self.accept, listeners)
 
     async def accept(self, stream: trio.SocketStream) -> None:

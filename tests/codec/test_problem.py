@@ -148,8 +148,6 @@ def test_a_chain_without_an_attempt_says_so() -> None:
     assert (unknown.status, unknown.message, unknown.should_retry) == (503, "all channels exhausted", False)
     known = problem_of(exhausted(retry_after=18.5))
     assert (known.status, known.retry_after, known.should_retry) == (503, 19, True)
-    assert problem_of(exhausted(retry_after=18.5), throttled=True).status == 429
-    assert problem_of(exhausted(), throttled=True).status == 503
 
 
 def test_what_should_never_reach_a_client_is_a_500_without_details() -> None:

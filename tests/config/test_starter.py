@@ -5,7 +5,7 @@ import pytest
 from trioproxy.config.load import parse_config
 from trioproxy.config.secrets import resolve_all
 from trioproxy.config.starter import PROVIDERS, Provider, starter
-from trioproxy.policy.access import find_model
+from trioproxy.policy.access import Catalogue
 
 
 @pytest.mark.parametrize("provider", PROVIDERS, ids=lambda provider: provider.name)
@@ -16,7 +16,7 @@ def test_one_key_makes_one_channel_and_its_wildcard(provider: Provider) -> None:
     config = parse_config(text, "x")
     assert [channel.name for channel in config.channels] == [provider.name]
     assert resolve_all(config, environ) == {provider.name: "sk-spilled"}
-    found = find_model(config.models, f"{provider.name}/some-model")
+    found = Catalogue.of(config.models).find(f"{provider.name}/some-model")
     assert found is not None
     assert found[1] == "some-model"
 

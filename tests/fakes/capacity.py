@@ -40,7 +40,9 @@ class FakeCapacity:
             if tank := self.tanks.get(scope):
                 tank.refill(now)
                 if tank.level + 1e-6 < min(ticket.cost, tank.burst):
-                    return Objection(scope, (min(ticket.cost, tank.burst) - tank.level) / tank.rate if tank.rate else math.inf)
+                    return Objection(
+                        scope, (min(ticket.cost, tank.burst) - tank.level) / tank.rate if tank.rate else math.inf
+                    )
         return None
 
     def __call__(self, ticket: Ticket, now: float) -> Objection | None:

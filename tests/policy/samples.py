@@ -88,5 +88,5 @@ def noise(size: int) -> bytes:
     return bytes(out)
 
 
-BASE64 = base64.b64encode(noise(1500)).decode()
+BASE64 = base64.b64encode(noise(4500)).decode()
 DIGITS = "".join(str(byte % 10) for byte in noise(1200))

@@ -8,7 +8,7 @@ from attrs import frozen
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioproxy.policy.access import Catalogue, allows, capture, find_model, key_hash, matches, overlap
+from trioproxy.policy.access import Catalogue, allows, capture, key_hash, matches, overlap
 
 texts = st.text("ab/", max_size=5)
 patterns = st.builds(lambda head, star, tail: head + star + tail, texts, st.sampled_from(["", "*"]), texts)
@@ -87,12 +87,12 @@ def test_exact_wins_then_the_most_specific_in_any_order_of_the_file() -> None:
 
 def test_equally_long_patterns_are_told_apart_by_the_longer_beginning() -> None:
     for order in permutations([Thing("ab*c"), Thing("a*bc")]):
-        assert find_model(order, "abbc") == (Thing("ab*c"), "b")
+        assert Catalogue.of(order).find("abbc") == (Thing("ab*c"), "b")
 
 
 def test_an_unknown_name_has_no_model() -> None:
-    assert find_model([Thing("a"), Thing("b/*")], "c") is None
-    assert find_model([Thing("b/*")], "b") is None
+    assert Catalogue.of([Thing("a"), Thing("b/*")]).find("c") is None
+    assert Catalogue.of([Thing("b/*")]).find("b") is None
 
 
 def test_only_exact_names_that_a_key_may_use_are_visible() -> None:

@@ -2,7 +2,7 @@
 
 import math
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trioproxy.policy.bucket import Bucket
@@ -172,6 +172,7 @@ def test_a_bucket_is_idle_once_it_is_full_again() -> None:
     assert bucket.idle(2.0, 0.0)
 
 
+@settings(deadline=None)
 @given(
     st.integers(1, 3_000_000),
     st.floats(0.5, 120.0),
@@ -193,6 +194,7 @@ def test_the_wait_named_is_enough_and_a_second_less_is_not(
             assert ask(bucket, now, amount) is None
 
 
+@settings(deadline=None)
 @given(st.integers(1, 100_000), st.lists(st.tuples(st.floats(0.0, 3.0), st.integers(1, 500)), max_size=40))
 def test_no_more_passes_than_the_burst_and_the_rate_allow(limit: int, calls: list[tuple[float, int]]) -> None:
     """However often a bucket is asked, rounding gives nobody a token."""

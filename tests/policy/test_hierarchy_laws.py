@@ -200,4 +200,4 @@ class Running(RuleBasedStateMachine):
 
 TestBooks = Books.TestCase
 TestRunning = Running.TestCase
-TestBooks.settings = TestRunning.settings = settings(max_examples=60, stateful_step_count=30)
+TestBooks.settings = TestRunning.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

@@ -1,6 +1,7 @@
 """The queues' laws, over any order of offers, departures, settlements and waiting."""
 
 import math
+from collections.abc import Hashable
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,7 +29,7 @@ class Lines(RuleBasedStateMachine):
 
     @initialize(rate=st.integers(1, 20), slots=st.integers(1, 4))
     def begin(self, rate: int, slots: int) -> None:
-        tanks = {("model", name): Tank(rate, 60, 60) for name in MODELS}
+        tanks: dict[Hashable, Tank] = {("model", name): Tank(rate, 60, 60) for name in MODELS}
         tanks |= {("tenant", name): Tank(3, 40, 40) for name in TENANTS}
         self.capacity = FakeCapacity(tanks, {"slots": slots})
         self.queues = Queues.from_policies(self.capacity, POLICIES)
@@ -112,10 +113,10 @@ class Lines(RuleBasedStateMachine):
     def _waiting(self) -> list[Ticket]:
         return [ticket for ticket in self.open if ticket.state is State.WAITING]
 
-    def _rank(self, ticket: Ticket) -> tuple[bool, int, float, str, int]:
+    def _rank(self, ticket: Ticket) -> tuple[bool, int, float, int, int]:
         line = self.queues.lines[ticket.traffic_class]
         tenant = line.share.tenants[ticket.tenant]
-        return (not line.due, line.policy.priority, tenant.counter, tenant.name, ticket.sequence)
+        return (not line.due, line.policy.priority, tenant.counter, tenant.turn, ticket.sequence)
 
     @invariant()
     def queues_are_bounded_and_their_counts_are_true(self) -> None:
@@ -194,7 +195,9 @@ def test_no_class_starves(costs: list[int], rival: int, share: float) -> None:
         "low": QueuePolicy(1, bound=100, max_wait=1e9, share=share),
     }
     work = Clockwork(Queues.from_policies(capacity, policies), capacity)
-    work.arrive(0.0, [Ticket("high", "chat", rival, ("model",)) for _ in range(1 + int(sum(costs) / share / rival) + 20)])
+    work.arrive(
+        0.0, [Ticket("high", "chat", rival, ("model",)) for _ in range(1 + int(sum(costs) / share / rival) + 20)]
+    )
     work.arrive(0.0, [Ticket("low", "night", cost, ("model",)) for cost in costs])
     work.run()
     passed = 0.0

@@ -5,7 +5,7 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trioproxy.policy.limits import Limits, Rule
@@ -224,6 +224,7 @@ def test_a_zone_that_does_not_exist_is_named() -> None:
         Limits(zone="Europe/Nowhere")
 
 
+@settings(deadline=None)
 @given(st.integers(0, 2**31), st.sampled_from(["Europe/Berlin", "Australia/Lord_Howe", "America/Havana"]))
 def test_every_moment_lies_in_its_day(wall: int, zone: str) -> None:
     span = calendar(zone).at(float(wall))

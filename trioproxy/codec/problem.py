@@ -56,7 +56,6 @@ REFUSALS: dict[RefusalKind, _Words] = {
     RefusalKind.UNSUPPORTED_ENCODING: (415, _INVALID, "unsupported_content_encoding", "send the body uncompressed"),
     RefusalKind.NOT_FOUND: (404, _INVALID, "not_found", "no such path"),
     RefusalKind.METHOD_NOT_ALLOWED: (405, _INVALID, "method_not_allowed", "the path takes another method"),
-    RefusalKind.DRAINING: (503, _BUSY, "draining", "this process is shutting down; another one will answer"),
 }
 
 _UNAVAILABLE: _Words = (502, _SERVER, "upstream_unavailable", "every channel failed; the last one for this reason")
@@ -104,8 +103,8 @@ _TELLS_LITTLE = (FaultKind.MODEL_NOT_FOUND, FaultKind.PARAMETER)
 _WAITABLE = frozenset({429, 503, 529})
 
 
-def problem_of(error: TrioproxyError, *, throttled: bool = False) -> Problem:
-    """What the client is told. `throttled`: the channels that were skipped were cooling down after a rate limit."""
+def problem_of(error: TrioproxyError) -> Problem:
+    """What the client is told."""
     if isinstance(error, Refusal):
         status, type_, code, _ = REFUSALS[error.kind]
         wait = _whole(error.retry_after)
@@ -113,7 +112,7 @@ def problem_of(error: TrioproxyError, *, throttled: bool = False) -> Problem:
     if isinstance(error, AttemptError):
         return _of_fault(error.fault, None)
     if isinstance(error, ChainExhausted):
-        return _of_chain(error, throttled=throttled)
+        return _of_chain(error)
     status, type_, code, _ = _BUG
     return Problem(status, type_, code, "internal error of the gateway")
 
@@ -134,7 +133,7 @@ def error_table() -> list[tuple[int, str, str, bool, str]]:
     return sorted({(status, type_, code, status in _WAITABLE, meaning) for status, type_, code, meaning in words})
 
 
-def _of_chain(error: ChainExhausted, *, throttled: bool) -> Problem:
+def _of_chain(error: ChainExhausted) -> Problem:
     if error.deadline:
         status, type_, code, _ = FAULTS[FaultKind.DEADLINE]
         return Problem(status, type_, code, "the request's deadline passed before a channel answered")
@@ -142,7 +141,7 @@ def _of_chain(error: ChainExhausted, *, throttled: bool) -> Problem:
         telling = [fault for fault in error.faults if fault.kind not in _TELLS_LITTLE] or list(error.faults)
         return _of_fault(telling[-1], error.retry_after)
     wait = _whole(error.retry_after)
-    status, type_, code, _ = _THROTTLED if throttled and wait is not None else _EXHAUSTED
+    status, type_, code, _ = _EXHAUSTED
     return Problem(status, type_, code, "all channels exhausted", None, wait, should_retry=wait is not None)
 
 

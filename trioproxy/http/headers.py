@@ -7,7 +7,7 @@ what belongs to one connection, to the provider's site, or to *our* account ther
 Field names are lower-case and values hold no CR, LF or NUL, as a reader of `http.message` hands them over.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -27,21 +27,9 @@ HOP_BY_HOP = frozenset(
     }
 )
 
-# Asked for by the client, about the answer or its trace; none of them names who is asking.
-FORWARDED = frozenset({b"accept", b"idempotency-key", b"openai-beta", b"traceparent", b"tracestate"})
-
-# Credentials, accounts and framing: ours to set, whatever a channel's configuration lists as extra.
-NEVER_FORWARDED = HOP_BY_HOP | {
-    b"api-key",
-    b"authorization",
-    b"content-length",
-    b"cookie",
-    b"host",
-    b"openai-organization",
-    b"openai-project",
-    b"x-api-key",
-    b"x-goog-api-key",
-}
+# About the answer or its trace; none of them names who is asking. What is not here does not go: no credential, no cookie,
+# no account, no framing of the client's.
+FORWARDED = (b"idempotency-key", b"openai-beta", b"traceparent", b"tracestate")
 
 NEVER_RELAYED = HOP_BY_HOP | {
     b"alt-svc",
@@ -79,10 +67,13 @@ MAX_VALUE = 1024  # bytes of a header value that we write ourselves
 _NOT_PRINTABLE = bytes([*range(0x20), 0x7F, *range(0x80, 0xA0)])  # C0, DEL and Latin-1's C1
 
 
-def forwardable(headers: Headers, extra: frozenset[bytes] = frozenset()) -> list[tuple[bytes, bytes]]:
-    """What of a client's request may go to a provider, in order. `extra` is what a channel adds to the allow-list."""
-    gone = NEVER_FORWARDED | nominated(headers)
-    return [field for field in headers if (field[0] in FORWARDED or field[0] in extra) and field[0] not in gone]
+def forwardable(headers: Mapping[bytes, bytes]) -> list[tuple[bytes, bytes]]:
+    """What of a client's request may go to a provider: the allow-list less what Connection declares hop-by-hop."""
+    found = [(name, headers[name]) for name in FORWARDED if name in headers]
+    if found and b"connection" in headers:
+        gone = nominated([(b"connection", headers[b"connection"])])
+        found = [field for field in found if field[0] not in gone]
+    return found
 
 
 def relayable(headers: Headers) -> bytes:

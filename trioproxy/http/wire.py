@@ -8,16 +8,20 @@ buffer is full; it always waits for readability before it reads, so a loop that 
 """
 
 import contextlib
+import ipaddress
 import select
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Protocol
 
 import trio
 from attrs import define, field
 
 READ_SIZE = 65_536
+RESOLVERS = 4  # look-ups of one host at once
+ADDRESS_PATIENCE = 1.0  # seconds for an address while there is another: IPv6 without a route is the usual case
 
 
 class WireBroken(Exception):
@@ -214,13 +218,40 @@ def adopt(stream: trio.SocketStream, hangups: HangupWatch | None = None) -> Sock
     return SocketWire(sock, hangups)
 
 
+@define(eq=False)
+class Dialer:
+    """The real `Dial`: `TCP_NODELAY`, verified TLS with the host's name, addresses tried in the resolver's order.
+
+    A look-up runs in a thread that cannot be stopped. Each host has a few threads of its own, so that one zone whose servers
+    are silent never keeps another channel from connecting.
+    """
+
+    _resolvers: dict[str, trio.CapacityLimiter] = field(init=False, factory=dict)
+
+    async def __call__(self, host: str, port: int, tls: ssl.SSLContext | None) -> Wire:
+        wire = adopt(await self._connect(host, port))
+        return wire if tls is None else await secure(wire, tls, server_hostname=host)
+
+    async def _connect(self, host: str, port: int) -> trio.SocketStream:
+        addresses = await self._addresses(host, port)
+        for address in addresses[:-1]:
+            with trio.move_on_after(ADDRESS_PATIENCE), contextlib.suppress(OSError):
+                return await trio.open_tcp_stream(address, port)
+        return await trio.open_tcp_stream(addresses[-1], port)
+
+    async def _addresses(self, host: str, port: int) -> list[str]:
+        """The host's addresses, at least one. Raises `OSError`."""
+        with contextlib.suppress(ValueError):
+            return [str(ipaddress.ip_address(host))]
+        limiter = self._resolvers.setdefault(host, trio.CapacityLimiter(RESOLVERS))
+        look_up = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+        found = await trio.to_thread.run_sync(look_up, abandon_on_cancel=True, limiter=limiter)
+        return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
 async def dial(host: str, port: int, tls: ssl.SSLContext | None) -> Wire:
-    """The real `Dial`: happy eyeballs, `TCP_NODELAY`, verified TLS with the host's name."""
-    stream = await trio.open_tcp_stream(host, port)
-    wire = adopt(stream)
-    if tls is None:
-        return wire
-    return await secure(wire, tls, server_hostname=host)
+    """One connection, for whoever needs no second one."""
+    return await Dialer()(host, port, tls)
 
 
 async def secure(wire: SocketWire, tls: ssl.SSLContext, *, server_hostname: str | None = None) -> TlsWire:

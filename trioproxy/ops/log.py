@@ -30,6 +30,7 @@ from trioproxy.journal import (
 from trioproxy.ops.story import told
 
 MAX_WAITING = 10_000
+LAST_WORDS = 2.0  # seconds for the last lines at the end
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 # How loud an end is. A caller's own mistake is no news to the operator.
 _LOUD = {
@@ -46,6 +47,7 @@ class LineWriter:
 
     stream: BinaryIO
     dropped: int = field(init=False, default=0)
+    _thread: trio.CapacityLimiter = field(init=False, factory=lambda: trio.CapacityLimiter(1))
     _waiting: deque[bytes] = field(init=False, factory=deque)
     _more: trio.Event = field(init=False, factory=trio.Event)
 
@@ -57,12 +59,20 @@ class LineWriter:
         self._more.set()
 
     async def run(self) -> None:
-        """Write until cancelled. Lines that are waiting then are for `flush`."""
+        """Write until cancelled. Lines that are waiting then are for `close`."""
         while True:
             await self._more.wait()
             self._more = trio.Event()
-            await trio.to_thread.run_sync(self.flush)
+            await self._flush_behind()
             await trio.sleep(0.05)  # a batch instead of a thread hop per line
+
+    async def close(self) -> None:
+        """Write what is waiting. Bound it: a reader that never reads keeps nobody from leaving."""
+        await self._flush_behind()
+
+    async def _flush_behind(self) -> None:
+        # A thread of its own: one that is stuck in a full pipe takes none that others need, and is left behind at the end.
+        await trio.to_thread.run_sync(self.flush, abandon_on_cancel=True, limiter=self._thread)
 
     def flush(self) -> None:
         """Write what is waiting now, in this thread. A log without a reader, or on a full disk, ends no gateway."""
@@ -71,7 +81,9 @@ class LineWriter:
         if not lines:
             return
         try:
-            self.stream.write(b"\n".join(lines) + b"\n")
+            rest = b"\n".join(lines) + b"\n"
+            while rest:  # an unbuffered stream may take a part only
+                rest = rest[self.stream.write(rest) or 0 :]
             self.stream.flush()
         except OSError:
             self.dropped += len(lines)

@@ -14,12 +14,12 @@ from trioproxy.call import Call, Caller, Endpoint, Request
 from trioproxy.config.model import ClassPolicy
 from trioproxy.errors import Refusal, RefusalKind
 from trioproxy.http.encoding import EncodingError, decoded
+from trioproxy.http.headers import forwardable
 from trioproxy.policy.access import allows
 from trioproxy.policy.deadlines import Deadlines
 
 DEFAULT_CLASS = "default"
 
-_FORWARDED = (b"openai-beta", b"idempotency-key", b"traceparent", b"tracestate")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
 _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _TRACEPARENT = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
@@ -94,7 +94,7 @@ class Classifier:
 
 def _forwarded(headers: Mapping[bytes, bytes]) -> bytes:
     """The lines that a provider may see. The door's reader takes no line end in a value; an embedder has no such reader."""
-    lines = [(name, headers[name]) for name in _FORWARDED if name in headers]
+    lines = forwardable(headers)
     for name, value in lines:
         if _CONTROL.search(value):
             message = f"the header {name.decode()} has control characters in it; send plain text"

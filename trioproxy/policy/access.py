@@ -92,10 +92,5 @@ class Catalogue(Generic[M]):
         return tuple(sorted(name for name in self.exact if allows(patterns, name)))
 
 
-def find_model(models: Iterable[M], name: str) -> tuple[M, str | None] | None:
-    """`Catalogue.find`, for one question."""
-    return Catalogue.of(models).find(name)
-
-
 def _rank(model: Named) -> tuple[int, int]:
     return -len(model.name), -model.name.index("*")

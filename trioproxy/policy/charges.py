@@ -5,10 +5,14 @@ concerned: they reserve the estimate as it is (`Estimate.need`).
 """
 
 import math
-from typing import Literal
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
 
 from attrs import frozen
 
+from trioproxy.codec.frame import Facts
+from trioproxy.codec.jsonsplice import Span
+from trioproxy.policy.learned import Learned
 from trioproxy.policy.limits import Need
 
 
@@ -28,6 +32,30 @@ class Estimate:
     def need(self) -> Need:
         """What the caller's own limits reserve."""
         return Need(1, self.input, self.output, self.input + self.output)
+
+
+class Route(NamedTuple):
+    """Where to look up what was learned. `name` is what decides how long answers are, `effort` how much is reasoned."""
+
+    name: str
+    channel: str = ""
+    effort: str | None = None
+
+
+def expected(tokens: int, facts: Facts, route: Route, learned: Learned) -> Estimate:
+    """The estimate of a call whose input measures `tokens`, with the margins that experience asks for."""
+    inward = math.ceil(tokens * learned.factor(route.channel))
+    likely, cap = learned.output(route.name, route.effort), facts.output_cap
+    outward = likely if cap is None else min(cap, likely)
+    bound = None if cap is None else cap * facts.choices
+    return Estimate(inward, outward * facts.choices, int(inward * learned.cached(route.name)), bound)
+
+
+def effort_of(body: bytes, members: Mapping[str, Span]) -> str | None:
+    """The reasoning effort that a request asks for; None where it asks for none in a way we know."""
+    span = members.get("reasoning_effort")
+    value = b"" if span is None else body[span[0] : span[1]]
+    return value.strip(b'"').decode("ascii", "ignore") if value.startswith(b'"') else None
 
 
 @frozen

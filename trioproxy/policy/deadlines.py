@@ -19,6 +19,3 @@ class Deadlines:
         """`total` is the class's bound, `wanted` the caller's, `first_byte` its bound for the start; seconds from now."""
         end = now + (total if wanted is None else min(total, wanted))
         return cls(end if first_byte is None else min(end, now + first_byte), end)
-
-    def passed(self, now: float, *, committed: bool) -> bool:
-        return now >= (self.total if committed else self.start)

@@ -47,6 +47,7 @@ _MESSAGE = _weight(b'{"role":"","content":},')
 # What one occurrence takes back, in hundredths of a token. `text` comes twice per part, as its type and as its key, and
 # `image_url` too; a tool call adds 8 tokens to its name and arguments, a tool's result 4; their ids cost nothing.
 _PART = -_weight(b'{"type":"text","text":},') // 2
+_IMAGE = -_weight(b'{"type":"image_url","image_url":{"url":}},')
 _TOOL_MARKS = (
     (b'"tool_calls"', -_weight(b'"tool_calls":[],')),
     (
@@ -147,14 +148,16 @@ class Estimator:
 
 def _marks(body: bytes, regions: list[Span], exact: int) -> tuple[float, float, float]:
     """Messages, what the other marks take back, and images, in the regions; counted in the first `MARKED` bytes of them."""
-    messages = back = seen = 0
-    pictures = 0.0
+    messages = seen = 0
+    back = pictures = 0.0
     for start, end in regions:
         stop = min(end, start + MARKED - seen)
         messages += body.count(b'"role"', start, stop)
         if body.find(b'"type"', start, stop) >= 0:
             back += body.count(b'"text"', start, stop) * _PART
-            pictures += _images(body, (start, stop))
+            images = _images(body, (start, stop))
+            back += images * _IMAGE
+            pictures += images
         if body.find(b'"tool_call', start, stop) >= 0:
             back += sum(body.count(mark, start, stop) * weight for mark, weight in _TOOL_MARKS)
         seen += stop - start

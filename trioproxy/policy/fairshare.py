@@ -34,7 +34,7 @@ class FairShare:
     weights: float = field(init=False, default=0.0)  # of those who wait
     # Doubles hold whole tokens exactly up to 9e15, which is 28 years at ten million a second: no rebasing.
     _served: float = field(init=False, default=0.0)
-    _order: list[tuple[float, str, Tenant]] = field(init=False, factory=list)
+    _order: list[tuple[float, int, Tenant]] = field(init=False, factory=list)
     _sweep_at: int = field(init=False, default=64)
 
     def join(self, ticket: Ticket, now: float) -> bool:
@@ -42,10 +42,10 @@ class FairShare:
         tenant = self.tenants.get(ticket.tenant) or self._newcomer(ticket.tenant, now)
         tenant.seen = now
         if not tenant.waiting:
-            tenant.weight = ticket.weight
+            tenant.weight, tenant.turn = ticket.weight, ticket.sequence
             tenant.counter = max(tenant.counter, self._served)
             self.weights += tenant.weight
-            insort(self._order, (tenant.counter, tenant.name, tenant))
+            insort(self._order, (tenant.counter, tenant.turn, tenant))
         self.waiting += 1
         self.queued += ticket.cost
         if self.pool:
@@ -152,7 +152,7 @@ class FairShare:
             del self._order[self._place(tenant)]
         tenant.counter += tokens / ticket.weight
         if tenant.waiting:
-            insort(self._order, (tenant.counter, tenant.name, tenant))
+            insort(self._order, (tenant.counter, tenant.turn, tenant))
 
     def _unqueue(self, ticket: Ticket) -> None:
         tenant = self.tenants[ticket.tenant]
@@ -169,7 +169,7 @@ class FairShare:
             self.weights = self.weights - tenant.weight if self._order else 0.0
 
     def _place(self, tenant: Tenant) -> int:
-        return bisect_left(self._order, (tenant.counter, tenant.name))
+        return bisect_left(self._order, (tenant.counter, tenant.turn))
 
     def _newcomer(self, name: str, now: float) -> Tenant:
         if len(self.tenants) >= self._sweep_at:

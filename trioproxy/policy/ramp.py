@@ -66,7 +66,8 @@ class Ramp:
     def _level(self, now: float) -> float:
         self._forget(now)
         grown = (rate * self._grown(now - when) for when, rate in self._peaks)
-        return max((self.policy.floor, *grown))
+        level: float = max((self.policy.floor, *grown))
+        return level
 
     def _grown(self, seconds: float) -> float:
         return float(self.policy.growth ** (max(0.0, seconds) / self.policy.period))

@@ -64,11 +64,15 @@ class Scale:
         return total
 
     def weigh_escaped(self, piece: bytes) -> int:
-        r"""As `weigh`, where a client writes its letters as `\uXXXX`. Both halves of an emoji weigh as Hangul does."""
+        r"""As `weigh`, where a client writes its letters as `\uXXXX`. Must not begin inside a run of backslashes.
+
+        Both halves of an emoji weigh as Hangul does.
+        """
         if b"\\u" not in piece or not piece.isascii():
             return self.weigh(piece)
-        # Python knows all of JSON's escapes but `\/`; a backslash that a cut has left alone would escape the wrong letter.
-        text = piece.replace(b"\\/", b"/").strip(b"\\").decode("unicode_escape", "ignore")
+        # Python knows all of JSON's escapes but `\/`. Pairs go first, so that what remains begins an escape.
+        single = piece.replace(b"\\\\", b"==").replace(b"\\/", b"/")
+        text = single.decode("unicode_escape", "ignore")
         lines = piece.count(b"\\n") * (_BACKSLASH + _LETTER)  # newlines weigh in code, and would be blanks now
         return self.weigh(text.encode("utf-8", "surrogatepass")) + lines
 

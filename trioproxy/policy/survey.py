@@ -57,8 +57,8 @@ def survey(body: bytes, span: Span, scale: Scale, exact: int = EXACT) -> Survey:
                     continue
             weight += PIECE * scale.solid
         else:
-            if escaped and (cut := piece.find(b"\\u", -5)) > 0:
-                piece = piece[:cut]
+            if escaped:
+                piece = _uncut(piece)
             weight += weigh(piece)
         at += len(piece)
         exact -= len(piece)
@@ -84,7 +84,7 @@ def _sample(body: bytes, span: Span, scale: Scale, found: Survey) -> None:
                 at = known
                 continue
         reach = min(stride, end - at)
-        weight = len(piece) * scale.solid if solid else scale.weigh_escaped(piece)
+        weight = len(piece) * scale.solid if solid else scale.weigh_escaped(piece.lstrip(b"\\"))
         found.weight += weight * reach / len(piece)
         found.text += reach
         at += reach
@@ -97,3 +97,9 @@ def _string(body: bytes, at: int, within: Span) -> tuple[int | None, int]:
     start = body.rfind(b'"', floor, at) + 1
     file = start > 0 and _FILE_KEY.search(body, max(0, start - _LONGEST_KEY), start)
     return start if file else None, end if stop < 0 else stop
+
+
+def _uncut(piece: bytes) -> bytes:
+    """As much of a piece as does not end inside an escape; all of it where there is nothing else."""
+    cut = piece.find(b"\\u", -5)
+    return (piece[:cut] if cut > 0 else piece).rstrip(b"\\") or piece

@@ -21,6 +21,7 @@ class Tenant:
     name: str
     weight: float = 1.0
     counter: float = 0.0
+    turn: int = 0  # decides between equal counters: who began to wait first
     seen: float = 0.0
     waiting: int = 0
     queued: int = 0
