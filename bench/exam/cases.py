@@ -52,12 +52,13 @@ class Case:
     b: Step = B
     manner: str = ""
     streamed: tuple[bool, ...] = (False, True)
+    variant: str = ""
     always: bool = False  # asked of targets without that manner too
 
     def name(self, streamed: bool) -> str:
         """A word for paths, models and channels."""
-        parts = (self.id, self.manner or self.does.partition(" ")[0], "stream" if streamed else "whole")
-        return "-".join(parts).lower().replace("_", "").replace(",", "")
+        parts = (self.id.lower(), self.manner or self.variant, "stream" if streamed else "whole")
+        return "-".join(part for part in parts if part)
 
 
 def cases(scale: float) -> list[Case]:
@@ -89,8 +90,8 @@ def cases(scale: float) -> list[Case]:
         Case("S10", **garbled, judge=rulings.replaced, manner=ASSURED),
         Case("S11", steps.omits_done, rulings.s11, "no [DONE]", streamed=only_streams),
         Case("S12", too_long, rulings.s12, "400 context length exceeded"),
-        Case("S13", filtered, rulings.s13_refused, "400_ content filter"),
-        Case("S13", steps.filters, rulings.s13_finish, "finish_reason content_filter"),
+        Case("S13", filtered, rulings.s13_refused, "content filter", variant="refused"),
+        Case("S13", steps.filters, rulings.s13_finish, "content filter", variant="finish"),
         Case("S14", steps.cuts, rulings.s14, "cut; B takes no prefill", b=steps.wants_no_prefill, manner=ASSURED, always=True),
         Case("S15", down, rulings.s15, "down 60 s, then healthy", ask_every(scale, rulings.S15_CALLS)),
         Case("S16", broken, rulings.s16, "503: who answered?"),

@@ -14,7 +14,7 @@ from bench.exam.asking import Outcome
 from bench.exam.provider import Hit
 from bench.exam.speech import Who
 
-SLACK = 1.0  # seconds that a busy machine may add to any deadline
+SLACK = 0.7  # seconds that a busy machine may add to any deadline
 
 
 class Grade(enum.IntEnum):

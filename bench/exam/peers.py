@@ -181,7 +181,7 @@ http {{
 def nginx(place: Place) -> Command:
     """A primary and a backup server. Its failure window counts whole seconds."""
     config = place.where / "nginx.conf"
-    times = {"open": max(1, round(OPEN_FOR * place.scale)), "read": place.milliseconds(IDLE)}
+    times = {"open": max(1, round(OPEN_FOR * place.scale)), "read": place.milliseconds(HEADERS)}
     config.write_text(NGINX.format(where=place.where, port=place.port, a=place.a, b=place.b, **times))
     errors = str(place.where / "error.log")
     return Command((need_program("nginx"), "-p", str(place.where), "-c", str(config), "-e", errors), place.port)
@@ -230,6 +230,6 @@ SETUPS: dict[str, Setup] = {
         by_path,
         together=False,
         scaled="proxy_read_timeout, fail_timeout (whole seconds)",
-        lacks="everything that needs to read an answer: it is a floor, not an LLM gateway",
+        lacks="a deadline for content that differs from that for headers, and all that needs to read an answer: it is a floor",
     ),
 }

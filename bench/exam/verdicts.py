@@ -15,12 +15,19 @@ LEGEND = (
 )
 
 
+def variant(result: Result) -> str:
+    """Which of a case's variants it is, where it has several."""
+    case = result.sitting.case
+    return "" if case.always else case.manner or case.variant
+
+
 def cells(results: Sequence[Result]) -> dict[str, dict[str, Verdict]]:
     """Case to form to verdict, the worst of the case's variants."""
     found: dict[str, dict[str, list[Verdict]]] = {}
     for result in sorted(results, key=lambda one: one.sitting.case.id):
         case, verdict = result.sitting.case, result.verdict
-        named = Verdict(verdict.grade, f"{case.manner}: {verdict.reason}" if case.manner and verdict.reason else verdict.reason)
+        which = variant(result)
+        named = Verdict(verdict.grade, f"{which}: {verdict.reason}" if which and verdict.reason else verdict.reason)
         form = "stream" if result.sitting.streamed else "whole"
         found.setdefault(case.id, {}).setdefault(form, []).append(named)
     return {case: {form: worst(verdicts) for form, verdicts in forms.items()} for case, forms in found.items()}
@@ -52,7 +59,7 @@ def markdown(course: Course) -> str:
     ]
     for name, results in course.found.items():
         setup = SETUPS[name]
-        does = {one.sitting.case.id: one.sitting.case.does.replace("_", "") for one in reversed(results)}
+        does = {one.sitting.case.id: one.sitting.case.does for one in reversed(results)}
         rows = [[f"{case} {does[case]}", said(f.get("whole")), said(f.get("stream"))] for case, f in cells(results).items()]
         about = f"\n### {name}\n\nScaled with the case: {setup.scaled}. Has not, or cannot be told: {setup.lacks}.\n"
         parts += [about, table(["case: A does", "whole", "stream"], rows)]
@@ -69,7 +76,7 @@ def write(course: Course, about: dict[str, str], where: Path) -> None:
             {
                 "case": one.sitting.case.id,
                 "does": one.sitting.case.does,
-                "manner": one.sitting.case.manner or "plain",
+                "variant": one.sitting.case.manner or one.sitting.case.variant or "plain",
                 "form": "stream" if one.sitting.streamed else "whole",
                 "verdict": one.verdict.grade.word,
                 "reason": one.verdict.reason,

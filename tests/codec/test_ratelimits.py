@@ -31,7 +31,7 @@ def test_openai_tells_requests_tokens_and_the_projects_own_tokens() -> None:
         "openai",
         x_ratelimit_limit_requests="500",
         x_ratelimit_remaining_requests="499",
-        x_ratelimit_reset_requests="120ms",
+        x_ratelimit_reset_requests="1500ms",
         X_RateLimit_Limit_Tokens="200000",
         x_ratelimit_remaining_tokens="150000",
         x_ratelimit_reset_tokens="6m0s",
@@ -39,7 +39,7 @@ def test_openai_tells_requests_tokens_and_the_projects_own_tokens() -> None:
         x_ratelimit_remaining_project_tokens="10",
     )
     assert found == {
-        ("requests_per_minute", ""): Observation("requests_per_minute", 500, 499, pytest.approx(0.12)),
+        ("requests_per_minute", ""): Observation("requests_per_minute", 500, 499, 1.5),
         ("tokens_per_minute", ""): Observation("tokens_per_minute", 200_000, 150_000, 360.0),
         ("tokens_per_minute", "project"): Observation("tokens_per_minute", 50_000, 10, None, "project"),
     }

@@ -40,6 +40,17 @@ def test_a_jpeg_whose_header_is_too_far_in_has_no_size() -> None:
     assert read(pictures.jpeg(640, 480, before=HEAD)) is None
 
 
+def test_a_jpeg_of_endless_segments_is_given_up() -> None:
+    segment = b"\xff\xe0\x00\x04ab"
+    assert read(b"\xff\xd8" + segment * 60 + pictures.jpeg(640, 480)[2:]) == (640, 480)
+    assert read(b"\xff\xd8" + segment * 64 + pictures.jpeg(640, 480)[2:]) is None
+
+
+def test_a_webp_of_an_unknown_form_has_no_size() -> None:
+    assert read(pictures.webp_lossy(640, 480).replace(b"VP8 ", b"VP9 ")) is None
+    assert read(pictures.webp_lossy(640, 480).replace(b"\x9d\x01\x2a", b"\0\0\0")) is None
+
+
 @given(st.binary(max_size=200))
 def test_any_bytes_are_read_without_an_error(noise: bytes) -> None:
     for body in (

@@ -65,9 +65,9 @@ def test_a_pause_holds_the_level_and_growth_goes_on_from_there() -> None:
     level = 1000.0 * 1.5**0.5
     assert ramp.allowed(5000.0, FAR) == pytest.approx(level)
     ramp.pause(6000.0, "queue")
-    assert ramp.paused == "queue"
+    assert "queue" in str(ramp.paused)
     ramp.resume(9000.0)
-    assert ramp.paused is None
+    assert not ramp.paused
     assert ramp.allowed(9000.0, FAR) == pytest.approx(level)
     assert ramp.allowed(9900.0, FAR) == pytest.approx(level * 1.5)
 

@@ -11,7 +11,7 @@ from trio.testing import MockClock
 from tests.fakes import steps
 from tests.scene import CHAT, PROMPT, scene
 from trioproxy.call import Request
-from trioproxy.doors.data import _bind_unix
+from trioproxy.doors.listener import bind_unix
 from trioproxy.errors import Refusal
 
 KEYS = '[[keys]]\nid = "k1"\nhash = "sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b"\n'
@@ -123,6 +123,6 @@ async def test_a_busy_process_keeps_its_unix_socket(tmp_path: Path) -> None:
                 caller.connect(str(path))
         began = trio.current_time()
         with pytest.raises(OSError, match="in use"):
-            _bind_unix(str(path))
+            bind_unix(path)
         assert trio.current_time() - began < 5
         assert path.exists()

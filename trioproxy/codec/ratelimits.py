@@ -60,7 +60,8 @@ _TABLES: dict[str, tuple[tuple[str, str, str], ...]] = {
 _UTILIZATION = b"azure-openai-deployment-utilization"
 _FIELDS: tuple[Field, ...] = ("limit", "remaining", "reset")
 
-_NUMBER = re.compile(r"\+?(\d+(?:\.\d*)?|\.\d+)%?")
+_NUMBER = re.compile(r"\+?(\d+(?:\.\d*)?|\.\d+)", re.ASCII)
+_GO_UNITS = frozenset("smhd")
 _MILLISECONDS, _SECONDS = 1e12, 1e9  # a bare number above is a moment in that unit, not a duration
 
 
@@ -118,7 +119,7 @@ def observations(family: str, headers: Headers, wall: float) -> list[Observation
         if known is not None:
             dimension, scope, kind = known
             _note(seen.setdefault((dimension, scope), _Seen()), kind, value, wall)
-        elif low == _UTILIZATION and (used := _number(value.decode("latin-1"))) is not None:
+        elif low == _UTILIZATION and (used := _number(value.decode("latin-1").rstrip(" %"))) is not None:
             _keep(seen.setdefault((CAPACITY, ""), _Seen(limit=100.0)), "remaining", max(0.0, 100.0 - used))
     return [
         Observation(dimension, _whole(one.limit), _whole(one.remaining), one.reset, scope)
@@ -138,7 +139,7 @@ def reset_after(text: str, wall: float) -> float | None:
         if number > _SECONDS:
             number = number / (1000 if number > _MILLISECONDS else 1) - wall
         return _clamped(number)
-    seconds = None if text[:1] in {"-", "+"} else duration(text)
+    seconds = duration(text) if text[-1:] in _GO_UNITS else None
     return _clamped(seconds) if seconds is not None else _moment(text, wall)
 
 
@@ -180,6 +181,9 @@ def go_duration(seconds: float) -> str:
 
 def _note(seen: _Seen, kind: Field, value: bytes, wall: float) -> None:
     """Take up one header's value; a proxy may have joined several with commas."""
+    if kind != "reset" and len(value) < 16 and value.isdigit():  # nearly always
+        _keep(seen, kind, float(value))
+        return
     for text in value.decode("latin-1").split(","):
         _keep(seen, kind, reset_after(text, wall) if kind == "reset" else _number(text))
 
@@ -197,7 +201,7 @@ def _keep(seen: _Seen, kind: Field, value: float | None) -> None:
 
 
 def _number(text: str) -> float | None:
-    """A number that is none of negative, NaN and infinite; a percent sign is passed over."""
+    """A number that is none of negative, NaN, infinite and beyond all reason."""
     found = _NUMBER.fullmatch(text.strip())
     number = float(found[1]) if found else math.inf
     return number if number < LARGEST else None

@@ -5,25 +5,20 @@ connections close, and open answers have until the deadline.
 """
 
 import contextlib
-import os
-import socket
-import stat
 from collections.abc import Callable
 from email.utils import formatdate
-from pathlib import Path
 
 import trio
 from attrs import define, field
 
 from trioproxy.config.model import Listen
 from trioproxy.doors.connection import Connection
+from trioproxy.doors.listener import Listener, bind
 from trioproxy.doors.patience import Patience
 from trioproxy.doors.rejection import encoded, full
 from trioproxy.gateway import Gateway
 from trioproxy.http.message import Limits, RequestReader
-from trioproxy.http.wire import HangupWatch, Wire, WireBroken, adopt
-
-BACKLOG = 1024
+from trioproxy.http.wire import HangupWatch, SocketWire, Wire, WireBroken
 
 
 @define(eq=False)
@@ -46,21 +41,22 @@ class DataDoor:
 
     async def run(self, *, task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until `drain` or `stop`; reports the addresses it is bound to. Raises `OSError` where it cannot bind."""
-        listeners = await _bind(self.listen.data)
+        listeners = await bind(self.listen.data)
         try:
             async with trio.open_nursery() as connections:
                 connections.start_soon(self._hangups.run)
                 connections.start_soon(self.patience.run)
                 with self._accepting:
-                    task_status.started([_address(listener) for listener in listeners])
-                    await trio.serve_listeners(self._accept, listeners, handler_nursery=connections)
+                    async with trio.open_nursery() as accepting:
+                        for listener in listeners:
+                            accepting.start_soon(self._accept, listener, connections)
+                        task_status.started([listener.address for listener in listeners])
+                _close(listeners)  # whoever comes now is refused, and may go elsewhere
                 await self._drained()
                 connections.cancel_scope.cancel("drained")
         finally:
             self._hangups.close()
-            for listener in listeners:
-                listener.socket.close()
-            _unlink(self.listen.data)
+            _close(listeners)
 
     def drain(self) -> None:
         """Take no more connections; let the open answers end, for `drain_timeout` seconds at most."""
@@ -93,8 +89,10 @@ class DataDoor:
             if not self._connections:
                 self._empty.set()
 
-    async def _accept(self, stream: trio.SocketStream) -> None:
-        await self.serve(adopt(stream, self._hangups))
+    async def _accept(self, listener: Listener, nursery: trio.Nursery) -> None:
+        while True:
+            for sock in await listener.crowd():
+                nursery.start_soon(self.serve, SocketWire(sock, self._hangups))
 
     async def _drained(self) -> None:
         for connection in tuple(self._connections):
@@ -119,51 +117,6 @@ class DataDoor:
         return self._date[1]
 
 
-async def _bind(address: str) -> list[trio.SocketListener]:
-    if address.startswith("unix:"):
-        return [_bind_unix(address.removeprefix("unix:"))]
-    host, _, port = address.rpartition(":")
-    return await trio.open_tcp_listeners(int(port), host=host.strip("[]") or None, backlog=BACKLOG)
-
-
-def _bind_unix(path: str) -> trio.SocketListener:
-    """A Unix socket only its owner may use. What a dead process left behind is replaced, a live one is not."""
-    _unlink_dead(Path(path))
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    mask = os.umask(0o177)
-    try:
-        sock.bind(path)
-    except OSError:
-        sock.close()
-        raise
-    finally:
-        os.umask(mask)
-    sock.listen(BACKLOG)
-    return trio.SocketListener(trio.socket.from_stdlib_socket(sock))
-
-
-def _unlink_dead(path: Path) -> None:
-    if not path.exists() or not stat.S_ISSOCK(path.stat().st_mode):
-        return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.setblocking(False)  # a live one whose queue is full would keep us waiting
-        try:
-            probe.connect(str(path))
-        except ConnectionRefusedError:
-            path.unlink()
-        except OSError:
-            pass  # busy, or not ours to ask: to bind will say so
-
-
-def _unlink(address: str) -> None:
-    path = address.removeprefix("unix:")
-    if path != address:
-        Path(path).unlink(missing_ok=True)
-
-
-def _address(listener: trio.SocketListener) -> str:
-    name = listener.socket.getsockname()
-    if isinstance(name, (str, bytes)):
-        return f"unix:{os.fsdecode(name)}"
-    host, port = name[0], name[1]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+def _close(listeners: list[Listener]) -> None:
+    for listener in listeners:
+        listener.close()

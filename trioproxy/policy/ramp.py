@@ -66,7 +66,7 @@ class Ramp:
     def _level(self, now: float) -> float:
         self._forget(now)
         grown = (rate * self._grown(now - when) for when, rate in self._peaks)
-        level: float = max((self.policy.floor, *grown))
+        level: float = max(self.policy.floor, max(grown, default=0.0))
         return level
 
     def _grown(self, seconds: float) -> float:
@@ -91,7 +91,7 @@ class Warmup:
     def share(self, age: float) -> float:
         if age >= self.window:
             return 1.0
-        return max(self.least, (max(0.0, age) / self.window) ** (1.0 / self.aggression))
+        return max(self.least, float((max(0.0, age) / self.window) ** (1.0 / self.aggression)))
 
 
 class Signals(NamedTuple):

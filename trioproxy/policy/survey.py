@@ -45,21 +45,19 @@ def survey(body: bytes, span: Span, scale: Scale, exact: int = EXACT) -> Survey:
     weight = 0
     while at < end and exact > 0:
         piece = body[at : at + PIECE] if at + PIECE <= end else body[at:end]
-        if b" " not in piece and is_solid(piece):
-            if at >= known:
-                file, known = _string(body, at, (known, end))
-                if file is not None:
-                    file = max(begin, file)
-                    weight -= scale.weigh(body[file:at])  # its first bytes were taken for text
-                    found.regions.append((begin, file))
-                    found.files.append((file, known))
-                    begin = at = known
-                    continue
-            weight += PIECE * scale.solid
-        else:
-            if escaped:
-                piece = _uncut(piece)
-            weight += weigh(piece)
+        solid = b" " not in piece and is_solid(piece)
+        if solid and at >= known:
+            file, known = _string(body, at, (known, end))
+            if file is not None:
+                file = max(begin, file)
+                weight -= scale.weigh(body[file:at])  # its first bytes were taken for text
+                found.regions.append((begin, file))
+                found.files.append((file, known))
+                begin = at = known
+                continue
+        if escaped and not solid:
+            piece = _uncut(piece)
+        weight += PIECE * scale.solid if solid else weigh(piece)
         at += len(piece)
         exact -= len(piece)
     found.regions.append((begin, at))
