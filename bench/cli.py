@@ -28,6 +28,7 @@ from bench import (
 from bench.arrivals import Spacing
 from bench.case import CASES
 from bench.compare import Course, compare
+from bench.exam.command import exam_command
 from bench.load import Limits, Load
 from bench.workload import Endpoint, Mix
 
@@ -197,27 +198,6 @@ def compare_command(
     click.echo(f"raw figures and plots: {results}", err=True)
 
 
-@main.command("exam")
-@click.argument("targets", nargs=-1)
-@click.option("--scale", default=0.2, show_default=True, help="Times every second of the cases and every deadline.")
-@click.option("--only", multiple=True, help="A case, S01 to S16; repeatable; all by default.")
-@click.option("--where", type=click.Path(path_type=Path), help="Keep installed peers here for the next time.")
-@click.option("--results", type=click.Path(path_type=Path), default=RESULTS, show_default=True)
-def exam_command(targets: tuple[str, ...], *, scale: float, only: tuple[str, ...], **paths: Path | None) -> None:
-    """Let TARGETS (by default: trioproxy) sit the failover exam: a faulty upstream before a healthy one, S01 to S16."""
-    from bench.exam import course, verdicts
-
-    logs = Path(tempfile.mkdtemp(prefix="bench-exam-"))
-    about = machine.describe()
-    with Console(stderr=True).status("starting") as status:
-        exam = course.Course(scale, paths["where"] or logs / "installed", logs, status.update, frozenset(only))
-        trio.run(exam.run, targets or ("trioproxy",))
-    results = (paths["results"] or RESULTS) / time.strftime("exam-%Y%m%d-%H%M%S")
-    verdicts.write(exam, about, results)
-    click.echo(verdicts.markdown(exam))
-    click.echo(f"table and raw verdicts: {results}", err=True)
-
-
 @main.command("streams")
 @click.argument("targets", nargs=-1, callback=checked(target.load))
 @click.option("--count", default=9_500, show_default=True)
@@ -245,3 +225,6 @@ def soak_command(minutes: float, rate: float) -> None:
     click.echo(said)
     if not held:
         raise SystemExit(1)
+
+
+main.add_command(exam_command)

@@ -17,11 +17,12 @@ import trio
 from trioproxy.call import Endpoint
 from trioproxy.codec.frame import Shape
 from trioproxy.codec.openai_chat import CHAT
-from trioproxy.config.model import Channel, Config, Params
+from trioproxy.config.model import Channel, Config, Params, Price
 from trioproxy.doors.data import DataDoor
 from trioproxy.gateway import Gateway
 from trioproxy.http.client import Origin, Upstream
 from trioproxy.http.pool import Pool
+from trioproxy.http.silence import SilenceWatch
 from trioproxy.http.wire import Dial, Dialer
 from trioproxy.journal import Journal
 from trioproxy.lifecycle import Line
@@ -56,6 +57,7 @@ async def open_gateway(
     gateway = build(config, credentials or {}, dial=dial or Dialer(), journal=journal or Journal(), wall=wall)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(gateway.supervisor.sweep)
+        nursery.start_soon(gateway.supervisor.silence.run)
         try:
             yield gateway
         finally:
@@ -117,8 +119,15 @@ def build(
     config: Config, credentials: Mapping[str, str], *, dial: Dial, journal: Journal, wall: Callable[[], float]
 ) -> Gateway:
     """The objects of one configuration. Opens nothing."""
+    silence = SilenceWatch()
     states = {
-        channel.name: _channel(channel, config.breaker, credentials.get(channel.name), dial=dial, journal=journal)
+        channel.name: _channel(
+            channel,
+            config.breaker,
+            credentials.get(channel.name),
+            upstream=_upstream(channel, dial, silence),
+            journal=journal,
+        )
         for channel in config.channels
     }
     channels = Family(states)
@@ -130,7 +139,7 @@ def build(
         journal,
         wall,
     )
-    return Gateway(line, Supervisor(channels), ENDPOINTS, CHAT)
+    return Gateway(line, Supervisor(channels, silence), ENDPOINTS, CHAT)
 
 
 def _request_id() -> str:
@@ -138,22 +147,26 @@ def _request_id() -> str:
     return f"req_{random.getrandbits(96):024x}"
 
 
-def _channel(
-    channel: Channel, breaker: str | BreakerPolicy, credential: str | None, *, dial: Dial, journal: Journal
-) -> ChannelState:
+def _upstream(channel: Channel, dial: Dial, silence: SilenceWatch) -> Upstream:
     origin = Origin.from_url(channel.base_url)
+    return Upstream(
+        origin,
+        dial,
+        Pool(channel.keepalive),
+        _tls(channel, origin),
+        channel.connect_timeout,
+        max_answer=channel.max_answer,
+        silence=silence,
+    )
+
+
+def _channel(
+    channel: Channel, breaker: str | BreakerPolicy, credential: str | None, *, upstream: Upstream, journal: Journal
+) -> ChannelState:
     chosen = channel.breaker or breaker
-    price = channel.price
     return ChannelState(
         channel.name,
-        Upstream(
-            origin,
-            dial,
-            Pool(channel.keepalive),
-            _tls(channel, origin),
-            channel.connect_timeout,
-            max_answer=channel.max_answer,
-        ),
+        upstream,
         CHAT,
         _shape(channel.params),
         Breaker(PRESETS[chosen] if isinstance(chosen, str) else chosen),
@@ -161,13 +174,15 @@ def _channel(
         channel.slot_timeout,
         channel.max_answer,
         journal,
-        _request_lines(channel, origin, credential),
-        _secrets(credential, origin),
-        None
-        if price is None
-        else Tariff(price.input, price.input if price.cached_input is None else price.cached_input, price.output),
-        "it has no credential" if channel.auth != "none" and channel.api_key and credential is None else None,
+        request_lines=_request_lines(channel, upstream.origin, credential),
+        secrets=_secrets(credential, upstream.origin),
+        tariff=None if channel.price is None else _tariff(channel.price),
+        disabled="it has no credential" if channel.auth != "none" and channel.api_key and credential is None else None,
     )
+
+
+def _tariff(price: Price) -> Tariff:
+    return Tariff(price.input, price.input if price.cached_input is None else price.cached_input, price.output)
 
 
 def _secrets(credential: str | None, origin: Origin) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from trioproxy.codec.frame import Dialect, Shape
 from trioproxy.codec.scrub import scrub
 from trioproxy.errors import AttemptError, Blame, Fault, FaultKind
 from trioproxy.http.client import Upstream
+from trioproxy.http.silence import SilenceWatch
 from trioproxy.journal import BreakerMoved, ChannelCooled, ChannelParked, Journal
 from trioproxy.policy.breaker import Breaker, Permit, State
 from trioproxy.policy.pricing import Tariff
@@ -280,6 +281,7 @@ class Supervisor:
     """All live state of one process."""
 
     channels: Family[dict[str, ChannelState]]
+    silence: SilenceWatch = field(factory=SilenceWatch)
 
     def statistics(self, now: float) -> dict[str, ChannelStatistics]:
         return {name: state.statistics(now) for name, state in self.channels.state.items()}

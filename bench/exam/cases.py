@@ -45,9 +45,9 @@ class Case:
     """
 
     id: str
+    does: str
     a: Step
     judge: Callable[[Evidence], Verdict]
-    does: str
     drive: Drive = ask_once
     b: Step = B
     manner: str = ""
@@ -65,34 +65,41 @@ def cases(scale: float) -> list[Case]:
     """All of them."""
     throttled = steps.fails(429, b"retry-after: %d" % RETRY_AFTER)
     broken = steps.fails(503)
-    cut = {"a": steps.cuts, "does": "cut at 40 of 60 tokens"}
-    stall = {"a": steps.stalls(30 * scale), "does": "30 s stall after content"}
-    garbled = {"a": steps.garbles, "does": "one malformed chunk"}
-    late = {"a": steps.begins_late(20 * scale), "does": "headers at once, first token after 20 s"}
+    late = ("headers at once, first token after 20 s", steps.begins_late(20 * scale))
+    cut = ("cut at 40 of 60 tokens", steps.cuts)
+    stall = ("30 s stall after content", steps.stalls(30 * scale))
+    garbled = ("one malformed chunk", steps.garbles)
     too_long = steps.fails(400, message=steps.TOO_LONG, code="context_length_exceeded")
     filtered = steps.fails(400, message=steps.FILTERED, code="content_filter")
     down = steps.during(60 * scale, broken, steps.healthy("a"))
-    only_streams = (True,)
     return [
-        Case("S01", steps.once(throttled, steps.healthy("a")), rulings.s01, "one 429", ask_every(0.25, 8)),
-        Case("S02", throttled, rulings.s02, "429 for ever", ask_every(0.25, 20)),
-        Case("S03", steps.once(steps.fails(500), steps.healthy("a")), rulings.s03, "one 500"),
-        Case("S04", broken, rulings.s04, "503 for ever, 15 calls", ask_every(0, 15)),
-        Case("S05", steps.resets, rulings.s05, "reset before headers"),
-        Case("S06", steps.is_silent, rulings.s06, "silence"),
-        Case("S07", **late, judge=rulings.s07_quick, manner=QUICK),
-        Case("S07", **late, judge=rulings.s07_patient, manner=PATIENT),
-        Case("S08", **cut, judge=rulings.cut_plain),
-        Case("S08", **cut, judge=rulings.replaced, manner=ASSURED),
-        Case("S09", **stall, judge=rulings.stalled_plain),
-        Case("S09", **stall, judge=rulings.replaced_in_time, manner=ASSURED),
-        Case("S10", **garbled, judge=rulings.garbled_plain),
-        Case("S10", **garbled, judge=rulings.replaced, manner=ASSURED),
-        Case("S11", steps.omits_done, rulings.s11, "no [DONE]", streamed=only_streams),
-        Case("S12", too_long, rulings.s12, "400 context length exceeded"),
-        Case("S13", filtered, rulings.s13_refused, "content filter", variant="refused"),
-        Case("S13", steps.filters, rulings.s13_finish, "content filter", variant="finish"),
-        Case("S14", steps.cuts, rulings.s14, "cut; B takes no prefill", b=steps.wants_no_prefill, manner=ASSURED, always=True),
-        Case("S15", down, rulings.s15, "down 60 s, then healthy", ask_every(scale, rulings.S15_CALLS)),
-        Case("S16", broken, rulings.s16, "503: who answered?"),
+        Case("S01", "one 429", steps.once(throttled, steps.healthy("a")), rulings.s01, ask_every(0.25, 8)),
+        Case("S02", "429 for ever", throttled, rulings.s02, ask_every(0.25, 20)),
+        Case("S03", "one 500", steps.once(steps.fails(500), steps.healthy("a")), rulings.s03),
+        Case("S04", "503 for ever, 15 calls", broken, rulings.s04, ask_every(0, 15)),
+        Case("S05", "reset before headers", steps.resets, rulings.s05),
+        Case("S06", "silence", steps.is_silent, rulings.s06),
+        Case("S07", *late, rulings.s07_quick, manner=QUICK),
+        Case("S07", *late, rulings.s07_patient, manner=PATIENT),
+        Case("S08", *cut, rulings.cut_plain),
+        Case("S08", *cut, rulings.replaced, manner=ASSURED),
+        Case("S09", *stall, rulings.stalled_plain),
+        Case("S09", *stall, rulings.replaced_in_time, manner=ASSURED),
+        Case("S10", *garbled, rulings.garbled_plain),
+        Case("S10", *garbled, rulings.replaced, manner=ASSURED),
+        Case("S11", "no [DONE]", steps.omits_done, rulings.s11, streamed=(True,)),
+        Case("S12", "400 context length exceeded", too_long, rulings.s12),
+        Case("S13", "content filter", filtered, rulings.s13_refused, variant="refused"),
+        Case("S13", "content filter", steps.filters, rulings.s13_finish, variant="finish"),
+        Case(
+            "S14",
+            "cut; B takes no prefill",
+            steps.cuts,
+            rulings.s14,
+            b=steps.wants_no_prefill,
+            manner=ASSURED,
+            always=True,
+        ),
+        Case("S15", "down 60 s, then healthy", down, rulings.s15, ask_every(scale, rulings.S15_CALLS)),
+        Case("S16", "503: who answered?", broken, rulings.s16),
     ]

@@ -18,7 +18,7 @@ from bench.exam.cases import Case, cases
 from bench.exam.judging import Evidence, Verdict, fail
 from bench.exam.peers import SETUPS
 from bench.exam.provider import Desk, Provider
-from bench.exam.setups import Place, Setup
+from bench.exam.setups import Place, Setup, version
 from bench.process import StartFailed, running
 
 PATIENCE = 45.0  # seconds, scaled, until a call is given up: longer than any deadline of the exam
@@ -60,6 +60,7 @@ class Course:
     only: frozenset[str] = frozenset()
     found: dict[str, list[Result]] = field(factory=dict, init=False)
     absent: dict[str, str] = field(factory=dict, init=False)
+    versions: dict[str, str] = field(factory=dict, init=False)
 
     async def run(self, names: Sequence[str]) -> None:
         """Every target, one after another."""
@@ -69,6 +70,7 @@ class Course:
                 installed = self.where / name
                 installed.mkdir(parents=True, exist_ok=True)
                 await trio.to_thread.run_sync(target.load(name).install, installed)
+                self.versions[name] = version(name, installed)
                 self.found[name] = await self.examine(name, SETUPS[name])
             except (StartFailed, subprocess.CalledProcessError) as error:
                 detail = error.stderr if isinstance(error, subprocess.CalledProcessError) else ""
@@ -87,12 +89,14 @@ class Course:
                 self.progress(f"{name}: {len(results)} of {len(sittings)} done")
 
             limit = trio.CapacityLimiter(AT_ONCE)
-            trouble = await room.open(sittings)
-            if trouble is None:
-                async with trio.open_nursery() as nursery:
-                    for sitting in sittings:
-                        nursery.start_soon(take, sitting)
-            await trio.to_thread.run_sync(room.processes.close)
+            try:
+                trouble = await room.open(sittings)
+                if trouble is None:
+                    async with trio.open_nursery() as nursery:
+                        for sitting in sittings:
+                            nursery.start_soon(take, sitting)
+            finally:
+                room.processes.close()
         if trouble is not None:
             raise trouble
         return results

@@ -91,7 +91,7 @@ def answerer(outcome: Outcome) -> Who | None:
     """Whose whole answer it is; None when it is nobody's."""
     for who in ("a", "b"):
         if outcome.status == 200 and outcome.text == speech.text(who) and outcome.finishes == ["stop"]:
-            return who if outcome.error is None else None
+            return who
     return None
 
 
@@ -136,6 +136,7 @@ def answered(outcome: Outcome, within: float) -> Verdict:
         return Verdict(Grade.SAFE if honest(outcome) and outcome.took <= within else Grade.FAIL, describe(outcome))
     clauses = [require(outcome.took <= within, f"answered after {outcome.took:.1f} s, limit {within:.1f} s")]
     clauses.append(require(not outcome.trouble, f"whole answer, then {outcome.trouble}"))
+    clauses.append(require(outcome.error is None, f"whole answer with an error frame in it ({brief(outcome.error)})"))
     if outcome.streamed:
         clauses.append(require(outcome.dones == 1, f"{outcome.dones or 'no'} [DONE]"))
     return worst(clauses)

@@ -4,6 +4,7 @@ import json
 
 from bench.exam.rulings import HEADERS, IDLE, OPEN_FOR
 from bench.exam.setups import SETUP, Place, Setup, who_ends
+from bench.exam.speech import Who
 from bench.process import Command
 from bench.target import need_program
 from bench.targets import ferrogw as ferrogw_target
@@ -12,6 +13,7 @@ from bench.targets import portkey as portkey_target
 from bench.targets import tensorzero as tensorzero_target
 from bench.workload import Endpoint
 
+SIDES: tuple[Who, ...] = ("a", "b")
 LITELLM_ENV = {
     "LITELLM_LOG": "ERROR",
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
@@ -30,7 +32,7 @@ def litellm(place: Place) -> Command:
             "model_info": {"id": f"{name}-{who}"},
         }
         for name in place.names
-        for order, who in enumerate(("a", "b"), 1)
+        for order, who in enumerate(SIDES, 1)
     ]
     router = {
         "num_retries": 0,
@@ -102,7 +104,7 @@ def portkey_endpoint(place: Place, name: str) -> Endpoint:
             "custom_host": place.base(who, name),
             "request_timeout": place.milliseconds(HEADERS),
         }
-        for who in ("a", "b")
+        for who in SIDES
     ]
     strategy = {"mode": "fallback", "on_status_codes": [408, 429, 500, 502, 503, 504]}
     config = json.dumps({"strategy": strategy, "targets": targets})
@@ -212,7 +214,6 @@ SETUPS: dict[str, Setup] = {
     "portkey": Setup(
         portkey,
         portkey_endpoint,
-        together=True,
         says=who_ends("x-portkey-last-used-option-index", {"[0]": "a", "[1]": "b"}),
         scaled="request_timeout",
         lacks="a breaker or cooldown (open-source version); first-content and idle deadlines; assured streams",
@@ -222,6 +223,7 @@ SETUPS: dict[str, Setup] = {
         ferrogw_endpoint,
         together=False,
         manners=("quick",),
+        says=who_ends("x-gateway-target", {"openai": "a", "groq": "b"}),
         scaled="a target's timeout, its breaker's timeout",
         lacks="an idle deadline of its own; assured streams; a class that waits longer for the first token",
     ),

@@ -134,14 +134,14 @@ def s11(e: Evidence) -> Verdict:
     return if_answered(answered(e.one, 2 + SLACK), require(len(e.b) == 0, f"B asked {times(len(e.b))}"))
 
 
-def refused(e: Evidence, code: str) -> Verdict:
-    """The client's own 400, as A said it."""
+def refused(e: Evidence, *marks: str) -> Verdict:
+    """The client's own 400, with one of these marks of what A said."""
     shopped = f", B asked {times(len(e.b))}" if e.b else ""
     if answerer(e.one):
         return fail(f"shopped to B silently{shopped}")
     if e.one.status != 400:
         return Verdict(Grade.SAFE if honest(e.one) else Grade.FAIL, describe(e.one) + shopped)
-    kept = require(code.encode() in e.one.raw, f"400 without its code {code}")
+    kept = require(any(mark.encode() in e.one.raw for mark in marks), f"400 without {' or '.join(marks)}")
     again = require(len(e.a) <= 1, f"A asked {times(len(e.a))}")
     return worst((kept, again, require(not e.b, f"400, but B asked {times(len(e.b))}")))
 
@@ -149,7 +149,9 @@ def refused(e: Evidence, code: str) -> Verdict:
 def s12(e: Evidence) -> Verdict:
     """A 400 for the client to read; what B makes of it is nobody's wish, though it is an answer."""
     return (
-        partial("B answered what A refused as too long") if answerer(e.one) else refused(e, "context_length_exceeded")
+        partial("B answered what A refused as too long")
+        if answerer(e.one)
+        else refused(e, "context_length_exceeded", "maximum context length")
     )
 
 

@@ -3,6 +3,7 @@
 Deadlines are set to the exam's where the target has them. What it cannot be told is said in `lacks`, and shown in the table.
 """
 
+import json
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,7 +14,6 @@ from bench.exam.asking import Outcome
 from bench.exam.rulings import FIRST_CONTENT, HEADERS, IDLE, OPEN_FOR
 from bench.exam.speech import Who
 from bench.process import Command
-from bench.targets import litellm as litellm_target
 from bench.workload import Endpoint
 
 
@@ -52,6 +52,15 @@ class Setup:
     says: Callable[[Outcome], Who | None] | None = None
     scaled: str = ""
     lacks: str = ""
+
+
+def version(name: str, installed: Path) -> str:
+    """Which version of a peer pip or npm has installed; empty where neither has."""
+    for wheel in installed.glob(f"venv/lib/python*/site-packages/{name}-*.dist-info"):
+        return wheel.name.removesuffix(".dist-info").partition("-")[2]
+    for manifest in installed.glob("node_modules/*/gateway/package.json"):
+        return str(json.loads(manifest.read_text())["version"])
+    return ""
 
 
 def who_ends(header: str, ends: Mapping[str, Who]) -> Callable[[Outcome], Who | None]:

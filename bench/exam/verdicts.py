@@ -60,8 +60,10 @@ def markdown(course: Course) -> str:
     for name, results in course.found.items():
         setup = SETUPS[name]
         does = {one.sitting.case.id: one.sitting.case.does for one in reversed(results)}
-        rows = [[f"{case} {does[case]}", said(f.get("whole")), said(f.get("stream"))] for case, f in cells(results).items()]
-        about = f"\n### {name}\n\nScaled with the case: {setup.scaled}. Has not, or cannot be told: {setup.lacks}.\n"
+        rows = [
+            [f"{case} {does[case]}", said(f.get("whole")), said(f.get("stream"))] for case, f in cells(results).items()
+        ]
+        about = f"\n### {name} {course.versions[name]}\n\nScaled with the case: {setup.scaled}. Has not, or cannot be told: {setup.lacks}.\n"
         parts += [about, table(["case: A does", "whole", "stream"], rows)]
     parts += [f"\n{name} is absent: {why}" for name, why in course.absent.items()]
     return "\n".join(parts)
@@ -86,5 +88,11 @@ def write(course: Course, about: dict[str, str], where: Path) -> None:
         ]
         for name, results in course.found.items()
     }
-    said_raw = {"scale": course.scale, "machine": about, "targets": raw, "absent": course.absent}
+    said_raw = {
+        "scale": course.scale,
+        "machine": about,
+        "versions": course.versions,
+        "targets": raw,
+        "absent": course.absent,
+    }
     (where / "exam.json").write_text(json.dumps(said_raw, indent=1) + "\n")

@@ -168,6 +168,16 @@ def test_room_is_kept_for_a_minute_after_the_owners_last_call() -> None:
     assert times(work, "free")[14] == 59.5
 
 
+def test_an_owner_behind_a_big_loan_is_woken_when_its_guarantee_covers_it() -> None:
+    """The pool is empty, and free's 5,000 come first by counter; gold's next 100 are covered 1 s later."""
+    work = work_on(FakeCapacity(), {"gold": 100.0})
+    work.arrive(0.0, [ticket("gold", 500), ticket("gold", 9_500), ticket("free", 5_000), ticket("gold", 100)])
+    work.run()
+    assert times(work, "gold") == [0.0, 0.0, 1.0]
+    # At t, 1,000 t - 100 are there, of which gold's 100 (t - 1) are kept for it.
+    assert times(work, "free") == pytest.approx([5_000 / 900])
+
+
 def test_beyond_its_guarantee_an_owner_borrows_like_the_others() -> None:
     """Gold and free both want all: 600 of 1,000 are gold's, of the other 400 each has half. (At first gold was alone, and
     had all that the pool held: 3,000 of its own and 7,000 borrowed.)"""

@@ -255,6 +255,17 @@ def test_a_flood_does_not_take_the_places_of_the_others() -> None:
     assert work.refused[-1][1].ticket is flood[4]  # the newest of the flood that had a place
 
 
+def test_when_the_one_pushed_out_held_others_up_they_are_served_then() -> None:
+    capacity = FakeCapacity({"x": Tank(0.1, 500, 50)}, {"y": 0})
+    queues = Queues.from_policies(capacity, {"only": QueuePolicy(0, bound=2, max_wait=1e6)})
+    for cost, scope in ((10, "y"), (400, "x")):
+        assert queues.offer(Ticket("only", "ann", cost, (scope,)), 0.0).granted == ()
+    bobs = Ticket("only", "bob", 50, ("x",))
+    moves = queues.offer(bobs, 0.0)
+    assert moves.granted == (bobs,)
+    assert [(refused.ticket.cost, refused.why) for refused in moves.refused] == [(400, Why.FULL)]
+
+
 def test_a_nightly_batch_waits_for_twenty_minutes_and_not_longer() -> None:
     work = work_on(FakeCapacity({"model": Tank(10, 12_000, 0)}))
     fits, not_any_more = Ticket("batch", "night", 11_990, ("model",)), Ticket("batch", "other", 12_000, ("model",))

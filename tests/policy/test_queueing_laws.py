@@ -126,7 +126,7 @@ class Lines(RuleBasedStateMachine):
             assert line.share.queued == sum(ticket.cost for ticket in mine)
             lanes = {(ticket.tenant, ticket.scopes) for ticket in mine}
             assert line.share.lanes == len(lanes)
-            assert line.share.through["slots"] == len(lanes)
+            assert line.share.through[0, "slots"] == len(lanes)
             weights = {ticket.tenant: ticket.weight for ticket in mine}
             assert line.share.weights == sum(weights.values())
             flying = [t for t in self.open if t.state is State.GRANTED and t.traffic_class == name]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.policy import pictures, samples
 from trioproxy.policy.scripts import PIECE, SCALES, UNIT
-from trioproxy.policy.survey import EXACT, Survey, survey
+from trioproxy.policy.survey import EXACT, FILE, SAMPLES, Survey, survey
 
 O200K = SCALES["o200k"]
 IMAGE = pictures.url(pictures.png(640, 480), size=6000)
@@ -64,6 +64,12 @@ def test_a_large_file_behind_a_long_text_is_found_by_sampling() -> None:
     image = pictures.url(pictures.png(640, 480), size=400_000)
     body, found = walk([samples.ENGLISH] * 100 + [{"url": image}] + [samples.ENGLISH] * 100, exact=4096)
     assert [body[start:end].decode() for start, end in found.files] == [image]
+
+
+def test_many_small_files_are_sampled_as_text_is() -> None:
+    """A hostile body of nothing but small files must not cost a look at every one."""
+    _, found = walk([{"url": IMAGE[:1500]}] * 5000)
+    assert EXACT // FILE // 2 <= len(found.files) <= EXACT // FILE + SAMPLES
 
 
 def test_solid_text_is_not_searched_again_and_again() -> None:

@@ -29,6 +29,7 @@ from trioproxy.http.message import (
     ResponseSource,
 )
 from trioproxy.http.pool import Connection, Pool
+from trioproxy.http.silence import SilenceWatch
 from trioproxy.http.wire import Dial, WireBroken
 
 # What a kernel takes without waiting, by any default. Only what is longer is sent while we listen, which costs a task.
@@ -70,6 +71,7 @@ class Upstream:
     connect_timeout: float = 5.0
     max_answer: int = 1 << 26
     reader: Callable[[Limits], ResponseSource] = ResponseReader
+    silence: SilenceWatch = field(factory=SilenceWatch)
 
     async def connect(self) -> Connection:
         """A fresh connection. Raises `AttemptError`; nothing was sent if it does."""
@@ -176,7 +178,7 @@ class Exchange:
     async def _read_more(self, connection: Connection) -> None:
         try:
             connection.reader.feed(await connection.wire.receive())
-        except (WireBroken, MessageError) as exc:
+        except (WireBroken, MessageError, trio.ClosedResourceError) as exc:
             raise AttemptError(_broken(FaultKind.CUT, "the upstream's answer was cut")) from exc
 
     def _unpack(self, head: ResponseHead) -> None:
@@ -202,6 +204,11 @@ class Exchange:
             self._ahead = self._connection.reader.next_event()
         self._whole = self._ahead is END
         return self._whole
+
+    def abort(self) -> None:
+        """Close the connection under whoever reads it; `receive` says that it was cut. `close` must still follow."""
+        if self._connection is not None:
+            self._connection.wire.close()
 
     def close(self, now: float) -> None:
         """Give the connection back if the reply was read whole and may be followed by another; else close it."""

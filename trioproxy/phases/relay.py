@@ -6,6 +6,7 @@ time ends with one truthful error frame and no terminator.
 """
 
 import contextlib
+import math
 from collections.abc import Callable
 
 import trio
@@ -48,6 +49,10 @@ class Relay:
     complete: bool = False  # what is held is the whole answer, terminator included
     ended: bool = field(init=False, default=False)
     fault: Fault | None = field(init=False, default=None)
+    _patience: float = field(init=False, default=math.inf)
+    _since: float = field(init=False, default=0.0)  # when the present wait for the upstream began
+    _waiting: bool = field(init=False, default=False)
+    _late: Fault | None = field(init=False, default=None)
 
     @property
     def ready(self) -> bool:
@@ -76,16 +81,19 @@ class Relay:
                     pass
 
     async def _step(self) -> bytes:
-        stalled = trio.current_time() + patience_for(self.reader, self.idle)
-        total = self.deadlines.total
-        data = b""
+        now = self._since = trio.current_time()
+        if now >= self.deadlines.total and not self.reader.finished:
+            return self._fail(OUT_OF_TIME)
+        self._waiting = True
+        self._watch(now)
         try:
-            with trio.CancelScope(deadline=min(stalled, total)) as scope:
-                data = await self.exchange.receive()
+            data = await self.exchange.receive()
         except AttemptError:
-            return self._close()
-        if scope.cancelled_caught and not self.reader.finished:
-            return self._fail(OUT_OF_TIME if total <= stalled else STALLED)
+            data = b""
+        finally:
+            self._waiting = False
+        if self._late is not None and not self.reader.finished:
+            return self._fail(self._late)
         if not data:  # also where it has said all and forgets to close
             return self._close()
         try:
@@ -93,6 +101,27 @@ class Relay:
         except EventTooLong:
             return self._fail(TOO_LONG)
         return out + self._look()
+
+    def _watch(self, now: float) -> None:
+        """Be watched from the first read on, and again when a finish has made the patience shorter."""
+        patience = patience_for(self.reader, self.idle)
+        if patience < self._patience:
+            self._patience = patience
+            self.exchange.upstream.silence.add(self, now)
+
+    def due(self, now: float) -> float:
+        """As `Watched.due`. While nobody reads, the time is not the upstream's."""
+        if self.ended:
+            return math.inf
+        total = self.deadlines.total
+        if self._waiting:
+            return min(self._since + self._patience, total)
+        return now + self._patience if total <= now else min(now + self._patience, total)
+
+    def give_up(self, now: float) -> None:
+        """As `Watched.give_up`."""
+        self._late = OUT_OF_TIME if now >= self.deadlines.total else STALLED
+        self.exchange.abort()
 
     def _look(self) -> bytes:
         """What the reader has seen: an end, an error frame, or nothing yet. Returns what is owed for it."""

@@ -109,7 +109,7 @@ class Estimator:
                 left -= self._prose(body, span, left, measure)
             elif part is not None:
                 found = survey(body, span, self._scale, max(0, left))
-                left -= found.exact
+                left -= found.spent
                 if part == "tools":
                     measure.tools += found.weight / UNIT
                 else:
@@ -117,7 +117,7 @@ class Estimator:
         return measure
 
     def _prose(self, body: bytes, span: Span, exact: int, measure: Measure) -> int:
-        """Add what people and models said. Returns the bytes that were weighed exactly."""
+        """Add what people and models said. Returns how much of `exact` the walk took."""
         found = survey(body, span, self._scale, max(0, exact))
         stretch = found.text / found.exact if found.exact else 1.0
         messages, back, pictures = _marks(body, found.regions, found.exact)
@@ -136,7 +136,7 @@ class Estimator:
                 measure.files += (end - start) * next(rates, _SOUND)
         # Images by address, and those too small to be met as files.
         measure.pictures += [Picture(None)] * (math.ceil(pictures) - seen)
-        return found.exact
+        return found.spent
 
     def _correction(self, body: bytes, regions: list[Span]) -> float:
         """Exact tokens over weighed ones, on the text that was weighed piece by piece."""

@@ -30,7 +30,7 @@ class FairShare:
     waiting: int = field(init=False, default=0)
     queued: int = field(init=False, default=0)
     lanes: int = field(init=False, default=0)
-    through: Counter[Hashable] = field(init=False, factory=Counter)  # how many lanes draw from a scope
+    through: Counter[tuple[int, Hashable]] = field(init=False, factory=Counter)  # lanes by (place in `scopes`, scope)
     weights: float = field(init=False, default=0.0)  # of those who wait
     # Doubles hold whole tokens exactly up to 9e15, which is 28 years at ten million a second: no rebasing.
     _served: float = field(init=False, default=0.0)
@@ -53,7 +53,7 @@ class FairShare:
         heads = tenant.put(ticket)
         if heads:
             self.lanes += 1
-            self.through.update(ticket.scopes)
+            self.through.update(enumerate(ticket.scopes))
         return heads
 
     def leave(self, ticket: Ticket, now: float) -> None:
@@ -160,8 +160,8 @@ class FairShare:
         self.queued -= ticket.cost
         if tenant.drop(ticket):
             self.lanes -= 1
-            self.through.subtract(ticket.scopes)
-            for scope in ticket.scopes:
+            for scope in enumerate(ticket.scopes):
+                self.through[scope] -= 1
                 if not self.through[scope]:
                     del self.through[scope]
         if not tenant.waiting:

@@ -20,7 +20,7 @@ Detail = Literal["low", "high", "original", "auto"]
 Peek = Callable[[int, int], bytes]  # offset, count → bytes of the file, fewer at its end
 
 HEAD = 128 * 1024  # characters of base64 in which a header must stand: a JPEG's comes after thumbnails and profiles
-SEGMENTS = 64  # of a JPEG that are passed over
+SEGMENTS = 32  # of a JPEG that are passed over
 LARGEST = 65_535  # pixels a side; more is not believed
 _SCHEME = re.compile(rb"data:[\w.+/;=-]{0,100}?;base64,")
 # JPEG: a start of frame holds the size; C4, C8 and CC in its range are tables.
@@ -113,15 +113,17 @@ class Crops:
 def size_of(body: bytes, span: Span) -> Size | None:
     """Pixels of the image whose base64 (with or without `data:`) stands at `span`; None for anything unreadable."""
     start, end = span
-    head = body[start : min(end, start + HEAD)]
-    if b"\\" in head:
-        head = head.replace(b"\\/", b"/")
-    scheme = _SCHEME.match(head)
-    begin = scheme.end() if scheme else 0
+    end = min(end, start + HEAD)
+    # Some writers escape every slash, which would shift what stands behind it; base64 has one in 64 characters.
+    if body.find(b"\\", start, min(end, start + 1024)) >= 0:
+        body = body[start:end].replace(b"\\/", b"/")
+        start, end = 0, len(body)
+    scheme = _SCHEME.match(body, start, end)
+    begin = scheme.end() if scheme else start
 
     def peek(offset: int, count: int) -> bytes:
         first = begin + offset // 3 * 4
-        quads = head[first : first + (count + 2) // 3 * 4 + 4]
+        quads = body[first : min(end, first + (count + 2) // 3 * 4 + 4)]
         try:
             return a2b_base64(quads[: len(quads) // 4 * 4])[offset % 3 :][:count]
         except Error:

@@ -1,24 +1,18 @@
-"""The line of one traffic class: who waits for how long, who is asked next, and how fast it drains (SPEC 3.6, 5.10).
-
-A `Round` is one walk over all lines at one moment. Capacity only shrinks during it, so what has objected once objects until
-it ends: a scope that someone waits for is `blocked` for everybody behind, and each lane is asked at most once more than
-it is granted. It is `stale`, and begins anew, when a grant has changed whose turn it is for something that blocks.
-"""
+"""The line of one traffic class: who waits for how long, who is asked next, and how fast it drains (SPEC 3.6, 5.10)."""
 
 import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 
 from attrs import define, field, frozen
 
 from trioproxy.policy.classes import QueuePolicy
 from trioproxy.policy.fairshare import FairShare
-from trioproxy.policy.tenant import Lane, TenantShare
-from trioproxy.policy.tickets import Capacity, Objection, Refused, State, Ticket, Why
+from trioproxy.policy.round import Round
+from trioproxy.policy.tenant import Lane, Tenant, TenantShare
+from trioproxy.policy.tickets import Objection, Refused, State, Ticket, Why
 
 # Half of the weight of the measured drain is from the last 20 s under load: some dozens of calls, and soon over an incident.
 DRAIN_MEMORY = 30.0
-# What a bucket has promised is asked for again no sooner than this: rounding must not make a busy loop of a wake-up.
-SOONEST = 0.001
 
 
 @define(eq=False)
@@ -38,29 +32,6 @@ class Drain:
         self._tokens = self._tokens * kept + tokens
         self._seconds = self._seconds * kept + now - self.since
         self.since = now
-
-
-@define(eq=False)
-class Round:
-    """One walk over the lines. `retry_at` is when the first of those that objected would fit."""
-
-    now: float
-    capacity: Capacity
-    granted: list[Ticket] = field(factory=list)
-    refused: list[Refused] = field(factory=list)
-    blocked: set[Hashable] = field(factory=set)
-    retry_at: float = math.inf
-    stale: bool = False
-
-    def begin(self) -> None:
-        self.blocked.clear()
-        self.retry_at = math.inf
-        self.stale = False
-
-    def block(self, objection: Objection) -> None:
-        self.blocked.add(objection.at)
-        if objection.wait is not None:
-            self.retry_at = min(self.retry_at, self.now + max(objection.wait, SOONEST))
 
 
 @frozen
@@ -116,20 +87,14 @@ class Line:
 
         Who is granted moves back in order, and what it waits for in another lane is no longer its turn: the round is stale.
         """
-        if any(self._all_behind(scope) for scope in walk.blocked):
-            return
-        holders = set()
+        walk.enter(self.share)
         for tenant, assured in self.share.turns():
-            for lane in tenant.in_order():
-                ticket, objection = self._try(lane, walk, assured=assured)
-                if ticket:
-                    walk.stale = tenant.name in holders
-                    yield ticket
-                    break
-                if objection:
-                    holders.add(tenant.name)
-                    if self._all_behind(objection.at):
-                        return
+            if walk.over:
+                return
+            ticket = self._turn(tenant, walk, assured=assured)
+            if ticket:
+                walk.stale = tenant in walk.holders
+                yield ticket
 
     def estimate(self, ticket: Ticket) -> float | None:
         """Seconds until a waiting ticket is served at the measured drain; None before anything was measured."""
@@ -140,24 +105,32 @@ class Line:
         share = self.share
         return LineStatistics(share.waiting, share.queued, self.paused, self.drain.rate, tuple(share.statistics(now)))
 
-    def _try(self, lane: Lane, walk: Round, *, assured: bool) -> tuple[Ticket | None, Objection | None]:
-        """Grant the head of a lane, after refusing those whose capacity comes after their time; or say what objects."""
-        while lane and walk.blocked.isdisjoint((ticket := next(iter(lane))).scopes):
+    def _turn(self, tenant: Tenant, walk: Round, *, assured: bool) -> Ticket | None:
+        for lane in tenant.in_order():
+            ticket = self._try(lane, walk, assured=assured)
+            if ticket or walk.over:
+                return ticket
+        return None
+
+    def _try(self, lane: Lane, walk: Round, *, assured: bool) -> Ticket | None:
+        """Grant the head of a lane, after refusing those whose capacity comes after their time; or let it wait."""
+        while lane and walk.blocked.keys().isdisjoint((ticket := next(iter(lane))).scopes):
             if assured and (soon := self.share.covered_in(ticket, walk.now)):
-                walk.retry_at = min(walk.retry_at, walk.now + max(soon, SOONEST))
-                break
+                walk.retry(soon)
+                return None
             objection = self._objection(ticket, walk)
             if objection is None:
                 self._grant(ticket, walk.now)
-                return ticket, None
+                return ticket
             if objection.wait is None or walk.now + objection.wait < ticket.expires:
-                walk.block(objection)
-                return None, objection
+                walk.block(self.share, ticket, objection)
+                walk.over |= objection.at is self
+                return None
             self.leave(ticket, walk.now)
             never = objection.wait == math.inf
             why, wait = (Why.NEVER, None) if never else (Why.TOO_LONG, objection.wait)
             walk.refused.append(Refused(ticket, why, wait))
-        return None, None
+        return None
 
     def _objection(self, ticket: Ticket, walk: Round) -> Objection | None:
         wait = self.share.pool_wait(ticket, walk.now)
@@ -175,7 +148,3 @@ class Line:
     def _emptied(self) -> None:
         if not self.share.waiting:
             self.passed = 0.0
-
-    def _all_behind(self, scope: Hashable) -> bool:
-        """Whether everybody here waits behind the one who waits for this scope; the line itself stands for its pool."""
-        return scope is self or self.share.through[scope] == self.share.lanes

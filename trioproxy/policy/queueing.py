@@ -18,7 +18,8 @@ from attrs import define, field
 from trioproxy.policy.classes import QueuePolicy
 from trioproxy.policy.fairshare import FairShare
 from trioproxy.policy.lending import Pool
-from trioproxy.policy.line import Line, LineStatistics, Round
+from trioproxy.policy.line import Line, LineStatistics
+from trioproxy.policy.round import Round
 from trioproxy.policy.tickets import Capacity, Moves, Refused, State, Ticket, Why
 
 

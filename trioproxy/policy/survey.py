@@ -15,6 +15,7 @@ from trioproxy.policy.scripts import PIECE, Scale, is_solid
 
 EXACT = 256 * 1024  # bytes of text
 SAMPLES = 256
+FILE = 1024  # bytes of text that one file stands for in work: many small ones are sampled too
 
 # Keys whose strings hold files: chat and Responses (`url`, `image_url`, `file_data`), Anthropic and Gemini (`data`). The
 # quotes of a key inside somebody's text are escaped, so it does not match.
@@ -24,11 +25,15 @@ _LONGEST_KEY = 32
 
 @define(eq=False)
 class Survey:
-    """What the walk found. `weight` is in hundredths of a token; `text` and `exact` are bytes of text, without files."""
+    """What the walk found. `weight` is in hundredths of a token; `text` and `exact` are bytes of text, without files.
+
+    `spent` is how much of the bytes that were to be weighed exactly the walk took, files included.
+    """
 
     weight: float = 0.0
     text: int = 0
     exact: int = 0
+    spent: int = 0
     files: list[Span] = field(factory=list)  # strings without their quotes
     regions: list[Span] = field(factory=list)  # the text that was weighed exactly
 
@@ -40,10 +45,10 @@ def survey(body: bytes, span: Span, scale: Scale, exact: int = EXACT) -> Survey:
     # A client writes all its letters one way, so the first part tells for the whole.
     escaped = body.find(b"\\u", begin, min(end, begin + exact)) >= 0
     weigh = scale.weigh_escaped if escaped else scale.weigh
-    budget = exact = exact // 4 if escaped else exact  # which hold a sixth of the letters and take four times as long
+    left = exact // 4 if escaped else exact  # escapes are a sixth of the letters and take four times as long
     at = known = begin
-    weight = 0
-    while at < end and exact > 0:
+    weight = read = 0
+    while at < end and left > 0:
         piece = body[at : at + PIECE] if at + PIECE <= end else body[at:end]
         solid = b" " not in piece and is_solid(piece)
         if solid and at >= known:
@@ -54,15 +59,17 @@ def survey(body: bytes, span: Span, scale: Scale, exact: int = EXACT) -> Survey:
                 found.regions.append((begin, file))
                 found.files.append((file, known))
                 begin = at = known
+                left -= FILE
                 continue
         if escaped and not solid:
             piece = _uncut(piece)
         weight += PIECE * scale.solid if solid else weigh(piece)
         at += len(piece)
-        exact -= len(piece)
+        read += len(piece)
+        left -= len(piece)
     found.regions.append((begin, at))
-    found.weight = weight
-    found.exact = found.text = budget - exact
+    found.weight, found.spent = weight, exact - left
+    found.exact = found.text = read
     if at < end:
         _sample(body, (at, end), scale, found)
     return found
