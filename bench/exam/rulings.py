@@ -89,8 +89,8 @@ def cut_plain(e: Evidence) -> Verdict:
 
 
 def stalled_plain(e: Evidence) -> Verdict:
-    """The same, decided by the idle deadline."""
-    within = IDLE * e.scale + SLACK
+    """The same, decided by the idle deadline, or by the total one of targets that have only that for whole answers."""
+    within = max(IDLE, HEADERS) * e.scale + SLACK
     if not e.one.streamed or answerer(e.one):
         return answered(e.one, within)
     late = require(e.one.took <= within, f"ended after {e.one.took:.1f} s, limit {within:.1f} s")

@@ -43,7 +43,7 @@ from trioproxy.http.pool import Pool
 from trioproxy.journal import AttemptRecord, EndReason, ExchangeEnded, Usage
 from trioproxy.lifecycle import __doc__ as line_doc
 from trioproxy.ops import log
-from trioproxy.phases import attempt
+from trioproxy.phases import holding
 from trioproxy.policy import gate
 from trioproxy.policy.breaker import PRESETS, BreakerPolicy
 from trioproxy.policy.chain import INPUT_SHARE, OUTPUT_SHARE
@@ -201,7 +201,7 @@ def test_every_configuration_shown_is_accepted(example: Example) -> None:
     ("page", "said"),
     [
         ("life-of-a-request.md", f"{gate.MAX_BYTES // 1024} KiB of them"),
-        ("life-of-a-request.md", f"Up to {attempt.MAX_ASSURED // model.MiB} MiB are held"),
+        ("life-of-a-request.md", f"Up to {holding.MAX_ASSURED // model.MiB} MiB are held"),
         ("life-of-a-request.md", f"a second for every {connection.MIN_RATE // 1024} KiB"),
         ("configuration.md", f"a second for every {connection.MIN_RATE // 1024} KiB"),
         ("configuration.md", f"`{INPUT_SHARE:g} * input + {OUTPUT_SHARE:g} * output`"),

@@ -51,8 +51,9 @@ def answer(call: Call, walk: Walk, early: Source | None) -> Answer:
 
 
 def _committed(call: Call, walk: Walk, attempt: Attempt) -> Answer:
-    assert attempt.head is not None
-    theirs = relayable([pair for pair in attempt.head.headers if pair[0] not in _OURS])
+    head = attempt.exchange.head
+    assert head is not None
+    theirs = relayable([pair for pair in head.headers if pair[0] not in _OURS])
     told = _told(call, walk, attempt)
     if attempt.relay is not None:
         return Answer(200, b"%b%b%b" % (_STREAM, told, theirs), source=attempt.relay, drain=_drain(call))

@@ -153,3 +153,8 @@ class Relay:
 def patience_for(reader: StreamReader, idle: float) -> float:
     """Seconds that a stream may be silent now."""
     return min(idle, FINISH_GRACE) if reader.finished else idle
+
+
+def again(fault: Fault) -> Fault:
+    """The same fault before commit, where another channel may still be asked."""
+    return Fault(fault.kind, fault.blame, fault.message, fault.status, retry=True, counts=fault.counts)
