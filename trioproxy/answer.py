@@ -33,7 +33,6 @@ class Answer:
     _body: bytes = field(default=b"", repr=False)
     _source: Source | None = None
     error: TrioproxyError | None = None
-    overhead: float = 0.0  # seconds until now that no channel had the call
     drain: float = 0.0  # seconds that the answer may go on without its reader; 0: not at all
     lost: bool = field(init=False, default=False)  # a door sets it when the downstream connection broke
     on_its_way: bool = field(init=False, default=False)  # a door sets it while it holds bytes that are not sent yet
