@@ -26,6 +26,7 @@ from trioproxy.http.silence import SilenceWatch
 from trioproxy.http.wire import Dial, Dialer
 from trioproxy.journal import Journal
 from trioproxy.lifecycle import Line
+from trioproxy.ops.lag import LoopLag
 from trioproxy.ops.log import LAST_WORDS, Log
 from trioproxy.phases.authenticate import Keyring
 from trioproxy.phases.classify import Classifier
@@ -57,7 +58,7 @@ async def open_gateway(
     gateway = build(config, credentials or {}, dial=dial or Dialer(), journal=journal or Journal(), wall=wall)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(gateway.supervisor.sweep)
-        nursery.start_soon(gateway.supervisor.silence.run)
+        nursery.start_soon(gateway.supervisor.silence.watch)
         try:
             yield gateway
         finally:
@@ -85,6 +86,9 @@ async def serve(
             open_gateway(config, credentials=credentials, journal=journal) as gateway,
         ):
             nursery.start_soon(log.writer.run)
+            lag = LoopLag()
+            nursery.start_soon(lag.run)
+            nursery.start_soon(lag.report, log)
             door = DataDoor(gateway, config.listen, wall_clock, log.bug)
             nursery.start_soon(_signals, door, log)
             async with trio.open_nursery() as doors:

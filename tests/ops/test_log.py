@@ -424,7 +424,7 @@ async def test_no_line_is_lost_between_the_loop_and_the_writing_thread(autojump_
                 await trio.sleep(0.01)
             nursery.cancel_scope.cancel("the test is over")
         assert writer.dropped == 0
-    writer.flush()
+    await writer.close()
     assert b"".join(sink.writes).split() == [str(number).encode() for number in range(count)]
 
 
