@@ -32,7 +32,7 @@ PATIENT_BREAKER = (
 )
 FAULTS = (
     "status=503 share=0.02",
-    "status=429 share=0.01",
+    "status=429 share=0.002",  # both channels have one provider: what cools one cools the other soon
     "stall share=0.002",
     "error=0 share=0.01",
     "error=3 share=0.01",
