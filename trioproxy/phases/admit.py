@@ -232,7 +232,7 @@ class Admission:
         if not self.way.own.callers:
             return b""
         state, now, wall = self._moment()
-        return lines(state.quota.gauges(self.way.own, now, wall))
+        return lines(state.quota.tightest(self.way.own, now, wall))
 
     def judged(self, error: ChainExhausted) -> ChainExhausted:
         """The end of a chain some of whose channels were not asked because of their own limits."""

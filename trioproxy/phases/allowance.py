@@ -34,12 +34,12 @@ _MONEY = frozenset(
 
 
 def lines(gauges: Iterable[Gauge]) -> bytes:
-    """Header lines about these limiters: `x-ratelimit-*` about the tightest of each unit, the IETF's about all of them."""
-    told = [_allowance(gauge) for gauge in gauges if gauge.dimension in _TOLD and not gauge.observe]
+    """Header lines about these limiters, one of each dimension; OpenAI's names tell the tightest of each unit."""
+    told = [_allowance(gauge) for gauge in gauges if gauge.dimension in _TOLD]
     if not told:
         return b""
     pairs = openai_headers(_tightest(told, "requests"), _tightest(told, "tokens")) + ietf_headers(told)
-    return b"".join(b"%b: %b\r\n" % pair for pair in pairs)
+    return b"".join([b"%b: %b\r\n" % pair for pair in pairs])
 
 
 def _allowance(gauge: Gauge) -> Allowance:

@@ -120,6 +120,18 @@ class Quota:
         """Every limiter of a path, outermost first."""
         return _gauges(self.accounts.of(path.steps, now, wall), now, wall)
 
+    def tightest(self, path: Path, now: float, wall: float) -> list[Gauge]:
+        """Of each dimension the limiter of a path that has least left; those that only observe are passed over."""
+        least: dict[Dimension, tuple[int, Account, Limiter]] = {}
+        for account in self.accounts.of(path.steps, now, wall):
+            for limiter in account.limiters:
+                rule = limiter.rule
+                left = limiter.remaining(now, wall)
+                known = least.get(rule.dimension)
+                if not rule.observe and (known is None or left < known[0]):
+                    least[rule.dimension] = left, account, limiter
+        return [_gauge(account, limiter, now, wall) for _, account, limiter in least.values()]
+
     def readings(self, now: float, wall: float) -> list[Gauge]:
         """Every limiter that is not at rest, or that a call has met since it was last."""
         return _gauges(self.accounts, now, wall)
@@ -164,15 +176,10 @@ class Quota:
 
 
 def _gauges(accounts: Iterable[Account], now: float, wall: float) -> list[Gauge]:
-    return [
-        Gauge(
-            scope=account.scope,
-            dimension=limiter.rule.dimension,
-            limit=limiter.rule.limit,
-            remaining=limiter.remaining(now, wall),
-            reset_after=limiter.reset_after(now, wall),
-            observe=limiter.rule.observe,
-        )
-        for account in accounts
-        for limiter in account.limiters
-    ]
+    return [_gauge(account, limiter, now, wall) for account in accounts for limiter in account.limiters]
+
+
+def _gauge(account: Account, limiter: Limiter, now: float, wall: float) -> Gauge:
+    rule = limiter.rule
+    left, reset = limiter.remaining(now, wall), limiter.reset_after(now, wall)
+    return Gauge(account.scope, rule.dimension, rule.limit, left, reset, rule.observe)
