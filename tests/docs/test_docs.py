@@ -32,7 +32,7 @@ from trioproxy.cli import COMMANDS
 from trioproxy.codec import fault_table
 from trioproxy.codec.problem import error_table
 from trioproxy.codec.retry_hint import CAP
-from trioproxy.config import model
+from trioproxy.config import limits, model
 from trioproxy.config.lint import warnings
 from trioproxy.config.load import Defaults
 from trioproxy.config.structure import structure
@@ -68,12 +68,12 @@ SECTIONS: dict[str, tuple[type, ...]] = {
     "`channels` of a model": (model.Link,),
     "`[[keys]]`": (model.Key,),
     "`[log]`": (model.Logging,),
-    "`[quota]`": (model.QuotaSettings,),
-    "`limits`": (model.Limits,),
-    "`budget`": (model.Budget,),
-    "`[organization]`": (model.Quotas,),
-    "`[[tenants]]`": (model.Tenant,),
-    "`[[teams]]`": (model.Team,),
+    "`[quota]`": (limits.QuotaSettings,),
+    "`limits`": (limits.Limits,),
+    "`budget`": (limits.Budget,),
+    "`[organization]`": (limits.Quotas,),
+    "`[[tenants]]`": (limits.Tenant,),
+    "`[[teams]]`": (limits.Team,),
 }
 
 
