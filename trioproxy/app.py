@@ -27,6 +27,7 @@ from trioproxy.http.silence import SilenceWatch
 from trioproxy.http.wire import Dial, Dialer
 from trioproxy.journal import Journal
 from trioproxy.lifecycle import Line
+from trioproxy.ops.lag import LoopLag
 from trioproxy.ops.log import LAST_WORDS, Log
 from trioproxy.phases.admit import Admitter, Provider
 from trioproxy.phases.authenticate import Keyring
@@ -61,7 +62,7 @@ async def open_gateway(
     gateway = build(config, credentials or {}, dial=dial or Dialer(), journal=journal or Journal(), wall=wall)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(gateway.supervisor.sweep)
-        nursery.start_soon(gateway.supervisor.silence.run)
+        nursery.start_soon(gateway.supervisor.silence.watch)
         if gateway.line.admitter is not None:
             nursery.start_soon(gateway.supervisor.sweep_quota, wall)
         try:
@@ -91,6 +92,9 @@ async def serve(
             open_gateway(config, credentials=credentials, journal=journal) as gateway,
         ):
             nursery.start_soon(log.writer.run)
+            lag = LoopLag()
+            nursery.start_soon(lag.run)
+            nursery.start_soon(lag.report, log)
             door = DataDoor(gateway, config.listen, wall_clock, log.bug)
             nursery.start_soon(_signals, door, log)
             async with trio.open_nursery() as doors:

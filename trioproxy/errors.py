@@ -130,7 +130,7 @@ class RefusalKind(enum.Enum):
 
 @frozen
 class Limited:
-    """Which limit stood in the way of a call, in the words of SPEC 3.7; fields but `scope` are told as they are named.
+    """Which limit stood in the way of a call. Fields but `scope` are told to the caller under their own names.
 
     `limiter` is rank and dimension, such as "tenant.tokens_per_minute", and `scope` whose it is. `gateway_decision` tells our
     own protection from a provider's 429 that our limits did not foresee.

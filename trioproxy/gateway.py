@@ -56,6 +56,14 @@ class Gateway:
             return exchange(self.line, request, endpoint)
         return self._local(request, endpoint)
 
+    def recognises(self, headers: Mapping[bytes, bytes]) -> bool:
+        """Whether these headers carry a key that is good now."""
+        try:
+            self.line.keyring.caller(headers, self.line.wall())
+        except Refusal:
+            return False
+        return True
+
     def ready(self) -> bool:
         """Whether at least one channel may be asked now."""
         now = trio.current_time()

@@ -1,4 +1,4 @@
-"""An upstream's 404: whose name was it? (SPEC 1.3)"""
+"""An upstream's 404: whose name was it?"""
 
 import pytest
 from trio.testing import MockClock

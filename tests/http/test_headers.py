@@ -35,7 +35,11 @@ def test_credentials_and_framing_never_go(name: bytes) -> None:
 
 
 def test_what_connection_nominates_stays() -> None:
-    fields = {b"connection": b"keep-alive, X-Secret, Accept\t,,traceparent", b"traceparent": b"t", b"tracestate": b"kept"}
+    fields = {
+        b"connection": b"keep-alive, X-Secret, Accept\t,,traceparent",
+        b"traceparent": b"t",
+        b"tracestate": b"kept",
+    }
     assert forwardable(fields) == [(b"tracestate", b"kept")]
     assert nominated([*fields.items()]) >= {b"keep-alive", b"x-secret", b"accept", b"traceparent"}
 

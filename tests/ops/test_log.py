@@ -299,7 +299,9 @@ def test_people_at_a_terminal_get_words_and_machines_get_json(form: str, tty: bo
 
 def test_the_human_form_tells_an_exchange_in_a_line() -> None:
     (line,) = logged(FULL, form="human")
-    story = "cut_after_commit 200 m: a ✗ server_error 503 → b 1500 ms | about 13 (4 cached) → 3 tokens, $0.000021 | 1750 ms"
+    story = (
+        "cut_after_commit 200 m: a ✗ server_error 503 → b 1500 ms | about 13 (4 cached) → 3 tokens, $0.000021 | 1750 ms"
+    )
     for word in ("16:00:00", "warning", story, "request_id=req_2", "tenant=acme", "key=team-a", "note='a note'"):
         assert word in line
     (line,) = logged(evolve(PLAIN, cost=None, usage=Usage(input=9, output=3)), form="human")
@@ -422,7 +424,7 @@ async def test_no_line_is_lost_between_the_loop_and_the_writing_thread(autojump_
                 await trio.sleep(0.01)
             nursery.cancel_scope.cancel("the test is over")
         assert writer.dropped == 0
-    writer.flush()
+    await writer.close()
     assert b"".join(sink.writes).split() == [str(number).encode() for number in range(count)]
 
 

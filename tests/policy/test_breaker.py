@@ -326,7 +326,7 @@ def test_a_policy_that_cannot_work_is_refused(fields: dict[str, float]) -> None:
 
 @define(eq=False)
 class Oracle:
-    """The rules of SPEC said another way: failures as a plain list, state from when it opened."""
+    """The rules said another way: failures as a plain list, state from when it opened."""
 
     policy: BreakerPolicy
     failures: list[float] = field(init=False, factory=list)

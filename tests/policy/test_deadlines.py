@@ -23,7 +23,6 @@ def test_the_tightest_bound_wins(wanted: float | None, first_byte: float | None,
     assert Deadlines.of(1000.0, total=600.0, wanted=wanted, first_byte=first_byte) == Deadlines(start, total)
 
 
-
 positive = st.floats(min_value=0.001, max_value=1e6)
 
 

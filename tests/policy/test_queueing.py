@@ -221,7 +221,7 @@ def test_long_context_in_batch_costs_a_chat_its_share_and_no_more() -> None:
 
 
 def test_the_spike() -> None:
-    """50 calls a second for 10 s against one a second: no collapse (SPEC 5.10)."""
+    """50 calls a second for 10 s against one a second: no collapse."""
     policies = {"only": QueuePolicy(0, bound=5, max_wait=60.0)}
     work = work_on(one_slot(), policies, seconds=1.0)
     tickets = [Ticket("only", f"tenant-{n}", 1, ("slots",)) for n in range(500)]

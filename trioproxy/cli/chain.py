@@ -1,4 +1,4 @@
-"""`trioproxy chain`: the exact chain behind a public name, and why it is in that order (SPEC 1.8)."""
+"""`trioproxy chain`: the exact chain behind a public name, and why it is in that order."""
 
 import json
 import sys

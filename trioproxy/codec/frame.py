@@ -95,7 +95,7 @@ class Dialect(Protocol):
 
 @frozen
 class Shape:
-    """How one channel wants its request bodies (SPEC 4.3).
+    """How one channel wants its request bodies.
 
     `rename` maps a top-level parameter to the channel's word for it; `allow`, where given, is the list of parameters that
     may pass (model, messages and stream always do); `null_content` says what becomes of `"content": null` in messages:

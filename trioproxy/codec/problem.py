@@ -47,7 +47,7 @@ _Words = tuple[int, str, str, str]
 _INVALID = "invalid_request_error"
 _SERVER = "server_error"
 _BUSY = "service_unavailable_error"
-_RATE = "rate_limited"  # SPEC 3.7: one schema for every 429
+_RATE = "rate_limited"  # one schema for every 429, whoever refused
 _TIMEOUT = "timeout_error"
 
 REFUSALS: dict[RefusalKind, _Words] = {

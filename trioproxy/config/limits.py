@@ -1,4 +1,4 @@
-"""The quota as an operator writes it: limits and budgets per scope, and who belongs to whom (SPEC 3.1, 3.4, 5.1, 5.11).
+"""The quota as an operator writes it: limits and budgets per scope, and who belongs to whom.
 
 What is left out does not exist; a limit of nothing is a fault, since no call could ever fit. Money is USD here and whole
 micro-USD everywhere behind `config.scopes`.
@@ -63,7 +63,7 @@ class Limits:
     # how long one answer may stream
     stream: float | None = field(default=None, validator=validators.optional(rules.positive))
     burst: float = field(default=60.0, validator=rules.positive)
-    # names of limits that decide and are counted, and let everything pass (SPEC 3.13)
+    # names of limits that decide and are counted, and let everything pass
     observe: tuple[str, ...] = field(default=(), validator=rules.each(_limitable))
 
 

@@ -8,7 +8,7 @@ reader and are answered in order.
 
 import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 import trio
@@ -71,6 +71,7 @@ class Connection:
     patience: "Patience[Connection]"
     _leaving: bool = field(init=False, default=False)
     _busy: bool = field(init=False, default=False)
+    _unread: bool = field(init=False, default=False)  # the rest of a request's body is still coming
     _begun: bool = field(init=False, default=False)  # a byte of the present answer has gone out
     _started: float = field(init=False, default=0.0)
     _late: Rejected | None = field(init=False, default=None)
@@ -128,14 +129,17 @@ class Connection:
             head = await self._read_head()
             if head is None:
                 return False
-            body = await self._read_body(head)
-            request = Request(head.method.decode("latin-1"), _path(head.target), _headers(head), body, self._started)
+            path, headers = _path(head.target), _headers(head)
+            body = await self._read_body(head, headers)
+            request = Request(head.method.decode("latin-1"), path, headers, body, self._started)
         except (MessageError, Rejected) as exc:
             await self._reject(broken(exc) if isinstance(exc, MessageError) else exc)
             return False
         async with self.gateway.dispatch(request) as answer:
             self._answer = answer
             await self._send_answer(answer, head)
+        if self._unread:
+            await self._linger()
         return head.keep_alive and not self._leaving and not answer.lost
 
     # In
@@ -166,7 +170,7 @@ class Connection:
         assert isinstance(event, RequestHead), "a message begins with its head"
         return event
 
-    async def _read_body(self, head: RequestHead) -> bytes:
+    async def _read_body(self, head: RequestHead, headers: Mapping[bytes, bytes]) -> bytes:
         if head.length is not None and head.length > self.limits.max_body:
             raise too_large(self.limits)
         first = self._next()
@@ -175,6 +179,9 @@ class Connection:
         if isinstance(first, bytes) and len(first) == head.length:
             self.reader.next_event()  # its END, which came with the last byte
             return first
+        if not self.gateway.recognises(headers):  # it will be told so; its body is not taken in before
+            self._leaving = self._unread = True
+            return b""
         return await self._read_long_body(head, first if isinstance(first, bytes) else b"")
 
     async def _read_long_body(self, head: RequestHead, first: bytes) -> bytes:
@@ -287,6 +294,9 @@ class Connection:
         self._arrived()
         self._note(rejected)
         await self._send(encoded(rejected, self.date()))
+        await self._linger()
+
+    async def _linger(self) -> None:
         with trio.move_on_after(LINGER), contextlib.suppress(WireBroken):
             while await self.wire.receive():
                 pass

@@ -40,7 +40,7 @@ class SilenceWatch:
             self._sooner.set()
         heapq.heappush(self._heap, (due, next(self._numbers), weakref.ref(watched)))
 
-    async def run(self) -> None:
+    async def watch(self) -> None:
         """Watch until cancelled."""
         while True:
             with trio.move_on_at(self._heap[0][0] if self._heap else float("inf")):

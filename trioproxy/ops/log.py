@@ -131,6 +131,12 @@ class Log:
     def say(self, message: str, **fields: object) -> None:
         self._line("info", message, fields)
 
+    def warn(self, message: str, **fields: object) -> None:
+        self._line("warning", message, fields)
+
+    def whisper(self, message: str, **fields: object) -> None:
+        self._line("debug", message, fields)
+
     def _line(self, level: str, name: str, fields: dict[str, Any]) -> None:
         if _LEVELS[level] < self._least:
             return

@@ -1,8 +1,8 @@
-"""May it be sent? What the call is likely to use is held at every scope of its caller, all or nothing (SPEC 3.2-3.4).
+"""May it be sent? What the call is likely to use is held at every scope of its caller, all or nothing.
 
-The channel's part is held when an attempt at it begins, by its provider's own arithmetic, and moves on with a failover
-(SPEC 4.4). Whatever is held is given back or replaced by what was used when the call is settled, exactly once. Every decision is
-one synchronous step in the quota's family; where nothing is limited there is no admission at all.
+The channel's part is held when an attempt at it begins, by its provider's own arithmetic, and moves on with a failover. Whatever
+is held is given back or replaced by what was used when the call is settled, exactly once. Every decision is one synchronous
+step in the quota's family; where nothing is limited there is no admission at all.
 """
 
 import math

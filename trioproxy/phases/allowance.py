@@ -1,4 +1,4 @@
-"""What a caller is told of limits: header lines on every answer, and the one schema of a 429 (SPEC 3.7).
+"""What a caller is told of limits: header lines on every answer, and the one schema of a 429.
 
 Headers tell about the caller's own scopes only; what the organization, a model or a channel has left is the sum of what
 others did.

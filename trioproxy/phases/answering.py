@@ -2,7 +2,7 @@
 
 A provider's own headers pass as far as hygiene lets them; what this gateway decided is told in `x-trioproxy-*`. An error has
 the dialect of the endpoint that was called, a real status, and `x-should-retry`, so that an SDK does not try again what
-three channels have just tried (SPEC 1.10).
+three channels have just tried.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Who asks: a bearer token or `x-api-key`, known to us by its hash only (SPEC 5.7, 5.12).
+"""Who asks: a bearer token or `x-api-key`, known to us by its hash only.
 
 The presented key is hashed with SHA-256 and the digest is looked up. What the look-up's timing could tell is about a
 digest that a caller cannot choose, so it is as good as a constant-time comparison of the key itself.

@@ -1,4 +1,4 @@
-"""What the caller of a walk without an answer is told; a 429 says the same whoever refused (SPEC 3.7)."""
+"""What the caller of a walk without an answer is told; a 429 says the same whoever refused."""
 
 from attrs import evolve
 

@@ -1,4 +1,4 @@
-"""Where to: the model's chain, minus the channels that may not be asked now (SPEC 1.1, 1.2, 1.6).
+"""Where to: the model's chain, minus the channels that may not be asked now.
 
 The order was fixed at start, so every caller gets the same; only who is left out changes. Looking at a breaker costs nothing
 and changes nothing: the permit is taken when an attempt begins.

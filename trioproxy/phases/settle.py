@@ -1,4 +1,4 @@
-"""The account of one exchange: ended exactly once, by whatever way the exchange ends (SPEC 6.4).
+"""The account of one exchange: ended exactly once, by whatever way the exchange ends.
 
 A settlement is a block around the whole exchange; leaving it releases what the walk holds and emits the one record. All of it
 is synchronous, so nothing can cancel it. Failed attempts cost the tenant nothing; a cut or cancelled answer is settled at

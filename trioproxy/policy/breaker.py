@@ -1,4 +1,4 @@
-"""The breaker: decides before anything is sent whether a channel may be asked (SPEC 1.1, 4.1, 5.2).
+"""The breaker: decides before anything is sent whether a channel may be asked.
 
 Closed = traffic flows, open = skipped at zero cost, half-open = a few leased probes. One class serves every preset; a
 `BreakerPolicy` says which of its rules are in force:
@@ -29,10 +29,10 @@ class State(enum.Enum):
 class BreakerPolicy:
     """When a breaker opens, for how long, and what closes it. Durations are seconds.
 
-    `window` set: `failures` within that many seconds open it, and old ones still count after the cooldown (S1). `window`
+    `window` set: `failures` within that many seconds open it, and old ones still count after the cooldown. `window`
     0: `failures` in a row open it. `probes` 0: traffic simply flows again after `open_for`; otherwise that many calls at
     once are let through half-open, and `successes` of them close it. `failed_probe` says what a failed probe does to the
-    count of failures: "keep" leaves it alone and only renews the cooldown (S3's fix), "count" adds to it.
+    count of failures: "keep" leaves it alone and only renews the cooldown (a probe is no traffic), "count" adds to it.
     """
 
     failures: int = field(default=3, validator=[validators.instance_of(int), validators.ge(1)])
@@ -43,8 +43,9 @@ class BreakerPolicy:
     failed_probe: Literal["keep", "count"] = "keep"
 
 
-# SPEC 1.1 (S1): 3 failures within 300 s, 60 s open, then traffic flows and old failures still count.
-# SPEC 4.1 (S3): 5 in a row, 60 s, exactly one probe. SPEC 5.2 (S4): 5 in a row, 30 s, 3 probes, 3 successes.
+# Three gateways that were written about in public. `four-layer`: 3 failures within 300 s, 60 s open, then traffic flows and
+# old failures still count. `consecutive`: 5 in a row, 60 s, exactly one probe. `half-open`: 5 in a row, 30 s, 3 probes,
+# 3 successes.
 PRESETS = {
     "four-layer": BreakerPolicy(),
     "consecutive": BreakerPolicy(failures=5, window=0.0, open_for=60.0, probes=1),

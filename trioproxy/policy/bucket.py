@@ -1,4 +1,4 @@
-"""The token bucket of a per-minute limit: refilled lazily, in debt where a call used more than it reserved (SPEC 3.3).
+"""The token bucket of a per-minute limit: refilled lazily, in debt where a call used more than it reserved.
 
 It keeps what is missing from full, as a whole number, and the moment up to which time has been credited. Only whole tokens
 are credited and only their time is used up, so that no amount is ever lost to rounding and free + held + spent is exact.

@@ -1,4 +1,4 @@
-"""The chain: which channels may answer a request, in which order, and why (SPEC 1.2, 1.8).
+"""The chain: which channels may answer a request, in which order, and why.
 
 Ordering is static and done once per model: `order_links` ranks a model's links, cheapest first or as listed, the same for
 every caller. Per request `bind` fills in what a wildcard matched and `build` leaves out the channels that may not be asked

@@ -1,4 +1,4 @@
-"""The five traffic classes and how each waits (SPEC 3.6), as frozen data.
+"""The five traffic classes and how each waits, as frozen data.
 
 Classes are served by `priority`, the smallest first; `share` is the part of what passes that a class gets even then, so
 that none starves. What a class waits for is capacity; the queue is bounded in places and in time, and refuses at once
@@ -36,8 +36,8 @@ class QueuePolicy:
             raise ValueError(f"reclaim of {self.reclaim} s is more than the pool holds: burst is {self.burst} s")
 
 
-# The waits of 300 ms and 20 min and the manners are SPEC 3.6's. Bounds: a place costs about 1 KB, so they are set by what may
-# be served in time. 5 % for each of those that nobody looks at (PROTOCOLS F18); agentic loops hold a person up, hence more.
+# The waits of 300 ms and 20 min and the manners are what the classes mean. Bounds: a place costs about 1 KB, so they are set by what may
+# be served in time. 5 % for each of those that nobody looks at; agentic loops hold a person up, hence more.
 # The pools of eval and background are small enough for the smallest provider tier and are meant to be configured.
 CLASSES = {
     "interactive": QueuePolicy(0, bound=64, max_wait=0.3, otherwise="fallback"),

@@ -1,4 +1,4 @@
-"""What a call will use, before it is sent (SPEC 3.2).
+"""What a call will use, before it is sent.
 
 A body is measured once: its words are weighed by script, its messages, tool calls and images counted where they stand in the
 bytes, without decoding it. The measure then gives the input tokens for any model's profile; what is learned (`learned`) turns

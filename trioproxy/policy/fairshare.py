@@ -1,4 +1,4 @@
-"""Fair share between the tenants of one class: a virtual token counter with lift (SPEC 3.5; PROTOCOLS F6).
+"""Fair share between the tenants of one class: a virtual token counter with lift.
 
 A tenant's counter is the tokens it was given beyond its guarantee, over its weight. The smallest is served first, so what
 the guarantees leave is shared by weight; what a guarantee covers goes before that and is not counted. Who begins to wait is
@@ -17,7 +17,7 @@ from trioproxy.policy.lending import Pool
 from trioproxy.policy.tenant import Tenant, TenantShare
 from trioproxy.policy.tickets import Ticket
 
-# A counter is forgotten so many seconds after the tenant's last call, debts too (PROTOCOLS F4).
+# A counter is forgotten so many seconds after the tenant's last call, debts too.
 MEMORY = 60.0
 
 

@@ -1,4 +1,4 @@
-"""The gate: holds a stream's first frames until one of them decides (SPEC 1.4).
+"""The gate: holds a stream's first frames until one of them decides.
 
 Content → commit, and the held frames go out as they came. Error → everything held is discarded and the next channel
 is asked. Nothing decisive → hold, until the stream ends (an empty answer is a failure) or a bound is reached: a slow

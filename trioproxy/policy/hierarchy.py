@@ -1,4 +1,4 @@
-"""The quota of one process: reserve before sending, settle after, on every scope of a call at once (SPEC 3.3, 3.4).
+"""The quota of one process: reserve before sending, settle after, on every scope of a call at once.
 
 All or nothing: every limiter of the path is asked before any is charged, and there is no await in between. Invariant, at
 each limiter and at every moment: what is free, held by open reservations and spent adds up to what it started with and
@@ -69,7 +69,7 @@ class Quota:
         return reservation
 
     def move(self, reservation: Reservation, channel: Step, need: Need, *, now: float, wall: float) -> Denial | None:
-        """Failover: the channel's part goes to another channel, the callers' parts stay as they are (SPEC 4.4).
+        """Failover: the channel's part goes to another channel, the callers' parts stay as they are.
 
         Refused, nothing changes. What the failed attempt used at the old channel is told by `leave` beforehand; without
         that it is given back whole.

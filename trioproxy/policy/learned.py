@@ -1,4 +1,4 @@
-"""What past calls teach about the next one (SPEC 3.2): how long answers are, how far estimates are off.
+"""What past calls teach about the next one: how long answers are, how far estimates are off.
 
 Answers: a decayed quantile per route, in buckets that grow by `GROWTH`. A quantile is read as its bucket's upper edge, so it
 is never below the exact quantile of the weighted observations and at most `GROWTH - 1` (10 %) above it. Every observation

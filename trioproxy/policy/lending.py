@@ -1,4 +1,4 @@
-"""A class's pool of tokens: what is guaranteed to tenants, and what may be lent meanwhile (SPEC 3.5).
+"""A class's pool of tokens: what is guaranteed to tenants, and what may be lent meanwhile.
 
 A guarantee is a part of the pool's rate, saved up for `reclaim` seconds at most. What it covers is assured. Anything else is
 borrowed, and must leave in the pool what the active tenants have not spent of their guarantees. So an active tenant finds

@@ -1,8 +1,8 @@
-"""What may be limited, per scope: dimensions, the limits of one scope, and the rules that they come to (SPEC 3.1, 5.11).
+"""What may be limited, per scope: dimensions, the limits of one scope, and the rules that they come to.
 
 Every amount is a whole number of its own unit: requests, tokens, micro-USD, calls. A limit that is None does not exist; a
 limit of 0 lets nothing through. `Limits` is what an operator writes, or a tier; a `Rule` is one of its dimensions, ready for
-the limiter that keeps it. A rule that observes decides and is counted, and lets everything pass (SPEC 3.13).
+the limiter that keeps it. A rule that observes decides and is counted, and lets everything pass.
 """
 
 import enum

@@ -1,4 +1,4 @@
-"""The line of one traffic class: who waits for how long, who is asked next, and how fast it drains (SPEC 3.6, 5.10)."""
+"""The line of one traffic class: who waits for how long, who is asked next, and how fast it drains."""
 
 import math
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The queues of all traffic classes: who runs, who waits, who is refused, decided without waiting (SPEC 3.6, 3.9, 5.10).
+"""The queues of all traffic classes: who runs, who waits, who is refused, decided without waiting.
 
 Order: the class whose guaranteed share is due, then classes by priority; inside a class what guarantees cover, then the
 tenant with the smallest counter; inside a tenant by arrival. Invariant, after every call: nobody waits whose need fits,

@@ -1,4 +1,4 @@
-"""How fast a channel's traffic may grow (SPEC 3.10): ceilings on growth, warming up, and a brake.
+"""How fast a channel's traffic may grow: ceilings on growth, warming up, and a brake.
 
 Providers refuse growth as such ("slow_down", `ramp_limit_exceeded`), and a large pool thrown onto a cold channel is how the
 second outage begins. `Ramp` lets a rate grow by a factor per period over the highest one of the last period; `Warmup` gives a

@@ -1,4 +1,4 @@
-"""Per-channel concurrency: at most `limit` attempts at once, the others wait in order (SPEC 4.13).
+"""Per-channel concurrency: at most `limit` attempts at once, the others wait in order.
 
 Calls that wait on one dead channel never take another's place. A ticket is waiting, holding, or gone; `withdraw` serves all
 three, so a cancellation that races the grant is no special case. Invariant: holding ≤ limit, and nobody waits while a

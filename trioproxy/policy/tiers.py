@@ -1,4 +1,4 @@
-"""The tiers that a caller's key may name instead of limits of its own (SPEC 5.1)."""
+"""The tiers that a caller's key may name instead of limits of its own."""
 
 from trioproxy.policy.limits import Limits
 

@@ -1,4 +1,4 @@
-"""Calendar windows: so much per day, week or month of a time zone, and a balance that never returns (SPEC 1.7, 5.1, 5.11).
+"""Calendar windows: so much per day, week or month of a time zone, and a balance that never returns.
 
 A day is from one local midnight to the next, 23, 24 or 25 hours; a week starts on Monday. All windows of one zone and
 period share a calendar and its current span, so that a window is one comparison and one sum.
