@@ -188,6 +188,40 @@ async def test_a_channel_at_its_limit_is_passed_over_and_takes_no_place(autojump
         assert ((await s.post()).status, s.hits()) == (200, "a=2 b=1 c=1")
 
 
+async def test_a_deadline_that_passed_at_a_full_channel_is_a_deadline(autojump_clock: MockClock) -> None:
+    one = "limits = { requests_per_minute = 60, burst = 1.0 }"
+    async with scene("a", "b", channel=one, toml="[defaults]\nmin_attempt = 5.0") as s:
+        s.a.script(steps.chat_answer("hello"))
+        assert (await s.post()).status == 200
+        s.b.script(steps.error(503, headers=[("retry-after", "9")]))
+        reply = await s.post(headers=[("x-request-timeout", "4")])
+        assert (reply.status, reply.json["error"]["code"]) == (504, "deadline_exceeded")
+        await s.rest()
+        assert s.ended[1].reason is EndReason.DEADLINE
+        assert s.held() == {}
+
+
+async def test_without_limits_there_is_no_admission_and_nothing_is_told_of_any(autojump_clock: MockClock) -> None:
+    async with scene("a", toml=key()) as s:
+        s.a.script(steps.chat_answer("hello"))
+        reply = await s.post(headers=bearer())
+        assert s.gateway.line.admitter is None
+        assert (reply.status, [name for name in reply.headers if "ratelimit" in name]) == (200, [])
+        await s.rest()
+        assert (s.ended[0].estimated_input, s.gateway.limits()) == (0, [])
+
+
+async def test_names_with_a_slash_in_them_are_no_way_into_anothers_quota(autojump_clock: MockClock) -> None:
+    """Tenant `a` with the user `b/c` is not tenant `a/b` with the user `c`."""
+    one = "end_user = { limits = { requests_per_day = 1 } }"
+    toml = tenant(one, "a") + tenant(one, "a/b") + key("one", 'tenant = "a"') + key("two", 'tenant = "a/b"')
+    async with scene("a", toml=toml) as s:
+        s.a.script(steps.chat_answer("hello"))
+        assert (await s.post(headers=bearer("one"), user="b/c")).status == 200
+        assert (await s.post(headers=bearer("two"), user="c")).status == 200
+        assert (await s.post(headers=bearer("two"), user="c")).status == 429
+
+
 async def test_a_stream_ends_where_its_limit_of_time_is_over(autojump_clock: MockClock) -> None:
     async with scene("a", toml=key(rest="limits = { stream = 5.0 }")) as s:
         s.a.script(steps.chat_stream(["x"] * 100, every=1.0))

@@ -132,7 +132,7 @@ def test_a_key_stands_below_its_team_its_tenant_and_the_organization() -> None:
         return [(step.scope.rank, step.scope.name) for step in scopes.callers(key_id, tenant)]
 
     organization, tenant = (Rank.ORGANIZATION, ""), (Rank.TENANT, "acme")
-    assert above("k0", "acme") == [organization, tenant, (Rank.TEAM, "acme/nlp"), (Rank.KEY, "k0")]
+    assert above("k0", "acme") == [organization, tenant, (Rank.TEAM, "acme / nlp"), (Rank.KEY, "k0")]
     assert above("k1", "acme") == [organization, tenant]
     assert above("k2", "default") == above("anonymous", "default") == [organization]
 

@@ -1,7 +1,8 @@
 """The configured limits as the steps of a call's path, made once: organization → tenant → team → key → end user → model.
 
 A scope without limits is no step, and a configuration without any has no scopes at all, so that what nobody limits costs
-nothing. Limits are one object per scope for as long as the configuration stands; the quota knows a change by that.
+nothing. Limits are one object per scope for as long as the configuration stands; the quota knows a change by that. A name inside
+a tenant is told behind the tenant's, with spaces between that no name has, so that no two scopes are one.
 """
 
 import math
@@ -46,7 +47,7 @@ class Scopes:
         tenants = {name: (*above, *steps) for name, steps in own.items()}
         teams = {
             (each.tenant, each.name): _step(
-                Rank.TEAM, f"{each.tenant}/{each.name}", limits(quota, each.limits, each.budget)
+                Rank.TEAM, f"{each.tenant} / {each.name}", limits(quota, each.limits, each.budget)
             )
             for each in config.teams
         }

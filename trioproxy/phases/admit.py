@@ -35,9 +35,14 @@ LONGEST_USER = 256  # characters that tell one end user from another
 SENT = Need(requests=1, calls=0)  # what a failed attempt used of a channel: a request
 ONE = Need(requests=1)
 AT_LIMIT = Fault(FaultKind.RATE_LIMITED, Blame.RATE, "every channel of this model is at its limit or resting", 429)
-_SPENDING = Need._fields.index("micro_usd")
-_COUNTING = frozenset(map(Need._fields.index, ("input_tokens", "output_tokens", "total_tokens", "micro_usd")))
+SPENDING = Need._fields.index("micro_usd")
+COUNTING = frozenset(map(Need._fields.index, ("input_tokens", "output_tokens", "total_tokens", "micro_usd")))
 _profile = lru_cache(maxsize=1024)(profile_of)
+
+
+def units(*steps: Step) -> set[int]:
+    """What has to be known of a call to pass these steps, as places in a `Need`."""
+    return {rule.unit for step in steps for rule in step.limits.rules}
 
 
 @frozen
@@ -48,6 +53,11 @@ class Provider:
     charge: Charge
     tariff: Tariff | None
     step: Step | None  # where the channel has limits of its own
+    counts: bool = field(init=False)  # whether these need a call's size
+
+    @counts.default
+    def _counts(self) -> bool:
+        return self.step is not None and bool(units(self.step) & COUNTING)
 
 
 @frozen
@@ -61,9 +71,9 @@ class Way:
 
     @classmethod
     def of(cls, steps: tuple[Step, ...]) -> "Way":
-        units = {rule.unit for step in steps for rule in step.limits.rules}
+        needed = units(*steps)
         own = tuple(step for step in steps if step.scope.rank in OWN)
-        return cls(Path(steps), Path(own), bool(units & _COUNTING), _SPENDING in units)
+        return cls(Path(steps), Path(own), bool(needed & COUNTING), SPENDING in needed)
 
 
 @frozen
@@ -104,10 +114,10 @@ class Admitter:
         """
         way = self._way(call, model, user)
         candidates = chain.steps + chain.left_out
-        limited = [self.providers[each.channel].step for each in (*chain.steps, *chain.beyond)]
-        if not way.path.callers and not any(limited):
+        providers = [self.providers[each.channel] for each in chain.steps + chain.beyond]
+        if not way.path.callers and all(each.step is None for each in providers):
             return None
-        counts = way.counts or any(step is not None and Way.of((step,)).counts for step in limited)
+        counts = way.counts or any(each.counts for each in providers)
         expectation = self._measured(call, model, candidates[0]) if counts else None
         admission = Admission(self, call, way, expectation, candidates[0])
         await self.family.decide(admission.reserve, self._dearest(chain) if way.spends else [])
@@ -123,7 +133,7 @@ class Admitter:
             if way is None:  # as many as the configuration has keys and models
                 way = self._ways[key] = Way.of((*self.scopes.callers(*key[:2]), *self.scopes.models[model.name]))
             return way
-        person = Step(Scope(Rank.END_USER, f"{caller.tenant}/{name[:LONGEST_USER]}"), limits)
+        person = Step(Scope(Rank.END_USER, f"{caller.tenant} / {name[:LONGEST_USER]}"), limits)
         return Way.of((*self.scopes.callers(*key[:2]), person, *self.scopes.models[model.name]))
 
     def _measured(self, call: Call, model: Model, first: Candidate) -> Expectation:
@@ -180,7 +190,8 @@ class Admission:
         provider = self.admitter.providers[step.channel]
         need = ONE
         if self.expectation is not None:
-            need = provider.charge.need(self.expectation.at(step, state.learned))
+            first = step is self.first  # already estimated
+            need = provider.charge.need(self.estimate if first else self.expectation.at(step, state.learned))
         assert self._reservation is not None
         assert provider.step is not None
         denial = state.quota.move(self._reservation, provider.step, need, now=now, wall=wall)
@@ -223,9 +234,9 @@ class Admission:
         expectation, learned = self.expectation, self.admitter.family.state.learned
         if expectation is None:
             return
-        learned.counted(step[0], expectation.tokens(step[1]), usage)
+        self.admitter.family.post(learned.counted, step[0], expectation.tokens(step[1]), usage)
         if whole:
-            learned.answered(expectation.route, usage, seconds)
+            self.admitter.family.post(learned.answered, expectation.route, usage, seconds)
 
     def lines(self) -> bytes:
         """Header lines about what the caller has left."""
@@ -252,7 +263,7 @@ class Admission:
         kind = RefusalKind.RATE_LIMITED
         if denial.out_of_balance:
             kind = RefusalKind.OUT_OF_BALANCE
-        elif binding.rule.unit == _SPENDING:
+        elif binding.rule.unit == SPENDING:
             kind = RefusalKind.OVER_BUDGET
         wait = None if binding.wait == math.inf else binding.wait
         refusal = Refusal(kind, why(binding), retry_after=wait, limited=self._told(self.first, binding))

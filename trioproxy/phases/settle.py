@@ -156,7 +156,8 @@ class Settlement:
         if exc is not None and cancelled is None:
             return EndReason.BUG
         if self.walk.error is not None:
-            return EndReason.REFUSED_QUOTA if self.walk.limited else _exhausted(self.walk.error)
+            limited = self.walk.limited and not self.walk.error.deadline
+            return EndReason.REFUSED_QUOTA if limited else _exhausted(self.walk.error)
         attempt, answer = self.walk.committed, self.answer
         if attempt is not None and answer is not None:
             if attempt.relay is not None and attempt.relay.fault is not None:
