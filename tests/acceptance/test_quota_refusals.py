@@ -188,6 +188,30 @@ async def test_a_channel_at_its_limit_is_passed_over_and_takes_no_place(autojump
         assert ((await s.post()).status, s.hits()) == (200, "a=2 b=1 c=1")
 
 
+async def test_a_call_that_fits_no_channel_at_any_time_is_not_told_to_wait(autojump_clock: MockClock) -> None:
+    """A prompt of 11 tokens and an answer of up to 2048 are more than a channel's whole day."""
+    async with scene("a", channel="limits = { tokens_per_day = 2050 }") as s:
+        reply = await s.post()
+        assert (reply.status, reply.json["error"]["code"]) == (503, "all_channels_exhausted")
+        assert (reply.headers["x-should-retry"], reply.headers.get("retry-after")) == ("false", None)
+        await s.rest()
+        assert (s.ended[0].reason, s.ended[0].limiter) == (EndReason.REFUSED_QUOTA, "channel.tokens_per_day")
+        assert s.ended[0].skipped[0][1].endswith("it never fits")
+
+
+async def test_estimates_follow_what_answers_really_take(autojump_clock: MockClock) -> None:
+    """Twenty answers of 3 tokens: the reservation falls from the cautious 2048 to the least there is, 64."""
+    async with scene("a", toml=key(rest="limits = { tokens_per_day = 100000 }")) as s:
+        s.a.script(steps.chat_answer("hello", usage=(20, 3)))
+        for _ in range(21):
+            assert (await s.post(headers=bearer())).status == 200
+        await s.rest()
+        outputs = [ended.estimated_output for ended in s.ended]
+        assert outputs == [2048] * 20 + [64]
+        assert (s.ended[0].estimated_input, s.ended[-1].estimated_input) == (11, pytest.approx(20, abs=5))
+        assert left(s, Rank.KEY, DAY) == 100_000 - 21 * 23
+
+
 async def test_a_deadline_that_passed_at_a_full_channel_is_a_deadline(autojump_clock: MockClock) -> None:
     one = "limits = { requests_per_minute = 60, burst = 1.0 }"
     async with scene("a", "b", channel=one, toml="[defaults]\nmin_attempt = 5.0") as s:

@@ -251,8 +251,9 @@ class Admission:
             return error
         waits = [objection.wait for _, objection in self.refused if objection.wait < math.inf]
         waits += [] if error.retry_after is None else [error.retry_after]
-        wait = min(waits) if waits else None
-        return ChainExhausted(error.faults or (AT_LIMIT,), retry_after=wait, deadline=error.deadline)
+        if not waits:  # too large for all of them, at any time
+            return error
+        return ChainExhausted(error.faults or (AT_LIMIT,), retry_after=min(waits), deadline=error.deadline)
 
     def stopped(self) -> Limited:
         """What is told where channels' own limits were all that was in the way."""

@@ -15,6 +15,7 @@ from trioproxy.answer import Answer
 from trioproxy.call import Call, Caller, Request
 from trioproxy.errors import Blame, ChainExhausted, Fault, FaultKind, Limited, Refusal, RefusalKind
 from trioproxy.journal import EndReason, ExchangeEnded, Journal, Usage
+from trioproxy.phases.admit import Admission
 from trioproxy.phases.answering import overhead
 from trioproxy.phases.walk import Walk
 
@@ -109,14 +110,13 @@ class Settlement:
         try:
             self.walk.release(evidence=reason in EVIDENCE)
         finally:
-            self._settle(reason, usage, cost)
+            if self.walk.admission is not None:
+                self._settle(self.walk.admission, reason, usage, cost)
         self.journal.emit(self._record(reason, usage, cost))
 
-    def _settle(self, reason: EndReason, usage: Usage, cost: int | None) -> None:
+    def _settle(self, admission: Admission, reason: EndReason, usage: Usage, cost: int | None) -> None:
         """Replace what the call holds of its quota by what it used."""
-        admission, attempt = self.walk.admission, self.walk.committed
-        if admission is None:
-            return
+        attempt = self.walk.committed
         if attempt is None:
             admission.refund()
             return
