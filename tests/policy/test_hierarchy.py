@@ -382,5 +382,6 @@ def test_readings_are_of_what_calls_have_met() -> None:
     reservation = held(quota.reserve(path, tokens(100), 0.0, NOON))
     assert quota.readings(0.0, NOON) == quota.gauges(path, 0.0, NOON)
     quota.settle(reservation, NOTHING, 0.0)
-    quota.sweep(0.0, NOON)
+    for _ in range(2):  # a round begins with those that are there
+        quota.sweep(0.0, NOON)
     assert quota.readings(0.0, NOON) == []
