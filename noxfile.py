@@ -59,5 +59,11 @@ def coverage(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """A short run of the load harness; needs the `bench` extra."""
-    python(session, "bench", *(session.posargs or ["--short"]))
+    """A short comparison with the baselines; arguments after `--` go to the harness."""
+    python(session, "bench", *(session.posargs or ["compare", "--rounds", "1"]))
+
+
+@nox.session
+def soak(session: nox.Session) -> None:
+    """Half a minute of mixed traffic with faults and hang-ups; `-- --minutes 30` for the whole."""
+    python(session, "bench", "soak", *(session.posargs or ["--minutes", "0.5"]))

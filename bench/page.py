@@ -47,18 +47,40 @@ def draw(plot: Callable[[], None]) -> str:
 
 
 def costs(found: Comparison) -> None:
-    """CPU for each call or chunk: the median as a bar, least and most as a whisker."""
+    """CPU for each call or chunk, cheapest first: the median as a bar, least and most as a whisker.
+
+    The axis is logarithmic: targets differ by a factor of a thousand, and each is to be seen.
+    """
     cases = list(dict.fromkeys(window.case for window in found.windows))
-    _, axes = plt.subplots(1, len(cases), figsize=(3.2 * len(cases), 3.4), squeeze=False)
-    for axis, case in zip(axes[0], cases, strict=True):
+    targets = list(dict.fromkeys(window.target for window in found.windows))
+    colours = {target: f"C{number % 10}" for number, target in enumerate(targets)}
+    rows = (len(cases) + 1) // 2
+    _, axes = plt.subplots(rows, 2, figsize=(13, (0.32 * len(targets) + 1.1) * rows), squeeze=False)
+    plt.subplots_adjust(hspace=0.45, wspace=0.28)
+    for axis, case in zip(axes.flat, cases, strict=False):
         per = CASES[case].per
-        for target in dict.fromkeys(window.target for window in found.windows):
-            values = [w.per(per) for w in found.windows if (w.case, w.target) == (case, target) and not w.void]
-            if values:
-                middle = statistics.median(values)
-                axis.bar(target, middle, yerr=[[middle - min(values)], [max(values) - middle]], capsize=4)
-        axis.set_title(f"{case}: CPU µs for a {per}", fontsize=10)
-        axis.tick_params(axis="x", rotation=60)
+        found_values = {target: values_of(found, case, target) for target in targets}
+        ranked = sorted((target for target in targets if found_values[target]), key=lambda t: -middle(found_values[t]))
+        for target in ranked:
+            values = found_values[target]
+            whisker = [[middle(values) - min(values)], [max(values) - middle(values)]]
+            axis.barh(target, middle(values), xerr=whisker, capsize=3, color=colours[target])
+            axis.annotate(f"  {middle(values):,.0f}", (max(values), target), va="center", fontsize=9)
+        axis.set(xscale="log", title=f"{case}: CPU µs for a {per}")
+        axis.margins(x=0.12)
+        axis.spines[["top", "right"]].set_visible(False)
+    for axis in list(axes.flat)[len(cases) :]:
+        axis.set_visible(False)
+
+
+def values_of(found: Comparison, case: str, target: str) -> list[float]:
+    """What each window that counts says of a target's CPU."""
+    per = CASES[case].per
+    return [w.per(per) for w in found.windows if (w.case, w.target) == (case, target) and not w.void]
+
+
+def middle(values: list[float]) -> float:
+    return statistics.median(values)
 
 
 def tails(found: Comparison) -> None:

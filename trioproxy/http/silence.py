@@ -22,7 +22,7 @@ class Watched(Protocol):
         """When it will have been silent for too long, if nothing comes; may be any time in the past."""
 
     def give_up(self, now: float) -> None:
-        """Its time is up. Called once; wakes whoever reads it."""
+        """Its time is up: wake whoever reads it. May come again while the stream is not over."""
 
 
 @define(eq=False)
@@ -32,6 +32,11 @@ class SilenceWatch:
     _heap: list[tuple[float, int, "weakref.ref[Watched]"]] = field(init=False, factory=list)
     _numbers: Iterator[int] = field(init=False, factory=itertools.count)
     _sooner: trio.Event = field(init=False, factory=trio.Event)
+
+    @property
+    def waiting(self) -> int:
+        """Entries in the heap; a stream may have two, and one that ended keeps its own until its time."""
+        return len(self._heap)
 
     def add(self, watched: Watched, now: float) -> None:
         """Watch a stream; again where it may be due sooner than it was."""
