@@ -149,7 +149,7 @@ class Admitter:
         return Expectation(measure, facts, route, effort_of(call.body, facts.members), model.max_output * facts.choices)
 
     def _dearest(self, chain: Chain) -> list[Tariff]:
-        tariffs = (self.providers[step.channel].tariff for step in chain.steps)
+        tariffs = (self.providers[step.channel].tariff for step in chain.steps + chain.beyond)
         return [tariff for tariff in tariffs if tariff is not None]
 
 

@@ -45,9 +45,10 @@ class Walk:
         out_of_time = False
         places = len(self.chain.steps)  # who is passed over because of a limit of its own takes none
         for step in self.chain.steps + self.chain.beyond:
-            now = trio.current_time()
-            out_of_time = now + self.call.policy.min_attempt > self.call.deadlines.start
-            if out_of_time or not places:
+            if not places:
+                break
+            out_of_time = trio.current_time() + self.call.policy.min_attempt > self.call.deadlines.start
+            if out_of_time:
                 break
             if self.admission is not None and (objection := await self.admission.enter(step)):
                 self.skipped.append((step.channel, objection))
