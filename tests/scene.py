@@ -111,6 +111,9 @@ class Scene:
         for name, state in self.gateway.supervisor.channels.state.items():
             figures = {"in flight": state.slots.held, "waiting": state.slots.waiting, "probes": state.breaker.leases}
             held |= {f"{name}: {what}": count for what, count in figures.items() if count}
+        quota = self.gateway.quota()
+        if quota.open or any(quota.held):
+            held["reserved"] = quota
         return held
 
 

@@ -18,6 +18,7 @@ from trioproxy.call import Endpoint
 from trioproxy.codec.frame import Shape
 from trioproxy.codec.openai_chat import CHAT
 from trioproxy.config.model import Channel, Config, Params, Price
+from trioproxy.config.scopes import Scopes
 from trioproxy.doors.data import DataDoor
 from trioproxy.gateway import Gateway
 from trioproxy.http.client import Origin, Upstream
@@ -28,13 +29,16 @@ from trioproxy.journal import Journal
 from trioproxy.lifecycle import Line
 from trioproxy.ops.lag import LoopLag
 from trioproxy.ops.log import LAST_WORDS, Log
+from trioproxy.phases.admit import Admitter, Provider
 from trioproxy.phases.authenticate import Keyring
 from trioproxy.phases.classify import Classifier
 from trioproxy.phases.route import Router
 from trioproxy.policy.breaker import PRESETS, Breaker, BreakerPolicy
+from trioproxy.policy.charges import charge_of
+from trioproxy.policy.learned import Learned
 from trioproxy.policy.pricing import Tariff
 from trioproxy.policy.slots import Slots
-from trioproxy.supervisor import ChannelState, Family, Supervisor
+from trioproxy.supervisor import ChannelState, Family, QuotaState, Supervisor
 
 CHAT_COMPLETIONS = Endpoint("chat.completions", "/v1/chat/completions", "/chat/completions", CHAT)
 SHORTEST_SECRET = 8  # characters; what is shorter is a placeholder for a server that asks for no key
@@ -59,6 +63,8 @@ async def open_gateway(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(gateway.supervisor.sweep)
         nursery.start_soon(gateway.supervisor.silence.watch)
+        if gateway.line.admitter is not None:
+            nursery.start_soon(gateway.supervisor.sweep_quota, wall)
         try:
             yield gateway
         finally:
@@ -136,14 +142,34 @@ def build(
     }
     channels = Family(states)
     classifier = Classifier(config.defaults, config.classes, config.listen.max_body, _request_id)
+    quota = Family(QuotaState(learned=Learned(config.quota.output)))
+    scopes = Scopes.of(config)
     line = Line(
         Keyring.of(config.keys),
         classifier,
         Router.of(config.models, config.channels, channels),
         journal,
         wall,
+        None if scopes is None else Admitter(quota, scopes, _providers(config, scopes), wall),
     )
-    return Gateway(line, Supervisor(channels, silence), ENDPOINTS, CHAT)
+    return Gateway(line, Supervisor(channels, silence, quota), ENDPOINTS, CHAT)
+
+
+def _providers(config: Config, scopes: Scopes) -> dict[str, Provider]:
+    return {
+        channel.name: Provider(
+            _provider(channel),
+            charge_of(channel.provider),
+            None if channel.price is None else _tariff(channel.price),
+            scopes.channels.get(channel.name),
+        )
+        for channel in config.channels
+    }
+
+
+def _provider(channel: Channel) -> str:
+    """Whose channel it is, as a caller is told."""
+    return channel.name if channel.provider == "other" else channel.provider
 
 
 def _request_id() -> str:
@@ -181,6 +207,7 @@ def _channel(
         request_lines=_request_lines(channel, upstream.origin, credential),
         secrets=_secrets(credential, upstream.origin),
         tariff=None if channel.price is None else _tariff(channel.price),
+        provider=_provider(channel),
         disabled="it has no credential" if channel.auth != "none" and channel.api_key and credential is None else None,
     )
 

@@ -123,12 +123,40 @@ class RefusalKind(enum.Enum):
     UNSUPPORTED_ENCODING = "unsupported_content_encoding"
     NOT_FOUND = "not_found"
     METHOD_NOT_ALLOWED = "method_not_allowed"
+    RATE_LIMITED = "rate_limit_exceeded"
+    OVER_BUDGET = "budget_exceeded"
+    OUT_OF_BALANCE = "insufficient_balance"
+
+
+@frozen
+class Limited:
+    """Which limit stood in the way of a call. Fields but `scope` are told to the caller under their own names.
+
+    `limiter` is rank and dimension, such as "tenant.tokens_per_minute", and `scope` whose it is. `gateway_decision` tells our
+    own protection from a provider's 429 that our limits did not foresee.
+    """
+
+    limiter: str
+    scope: str
+    provider: str
+    model: str
+    provider_model: str
+    retry_after_ms: int | None
+    tenant_id: str
+    api_key_id: str
+    request_class: str
+    estimated_input_tokens: int
+    estimated_output_tokens: int
+    gateway_decision: str  # "rejected_before_dispatch" or "admitted_then_provider_rejected"
+    fallback_allowed: bool
+    trace_id: str
 
 
 class Refusal(TrioproxyError):
     """Ours to the caller, before any channel was asked.
 
-    `retry_after` is seconds from now, `None` where waiting does not help. `param` names the field at fault.
+    `retry_after` is seconds from now, `None` where waiting does not help. `param` names the field at fault. `limited` tells
+    about the limit where one refused, and `lines` are header lines about limits that the answer gets.
     """
 
     def __init__(
@@ -138,12 +166,15 @@ class Refusal(TrioproxyError):
         *,
         param: str | None = None,
         retry_after: float | None = None,
+        limited: Limited | None = None,
     ) -> None:
         super().__init__(message)
         self.kind = kind
         self.message = message
         self.param = param
         self.retry_after = retry_after
+        self.limited = limited
+        self.lines = b""
 
 
 class AttemptError(TrioproxyError):

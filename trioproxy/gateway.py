@@ -22,6 +22,7 @@ from trioproxy.journal import Journal
 from trioproxy.lifecycle import Line, exchange
 from trioproxy.phases import answering, settle
 from trioproxy.phases.authenticate import ANONYMOUS
+from trioproxy.policy.hierarchy import Gauge, QuotaStatistics
 from trioproxy.supervisor import ChannelStatistics, Supervisor
 
 _MODELS = "/v1/models"
@@ -71,6 +72,14 @@ class Gateway:
     def statistics(self) -> dict[str, ChannelStatistics]:
         """A reading of every channel."""
         return self.supervisor.statistics(trio.current_time())
+
+    def quota(self) -> QuotaStatistics:
+        """A reading of the quota: what open calls hold, and what was refused."""
+        return self.supervisor.quota.state.quota.statistics()
+
+    def limits(self) -> list[Gauge]:
+        """Every limiter that a call has met, and what is left of it."""
+        return self.supervisor.quota.state.quota.readings(trio.current_time(), self.line.wall())
 
     @asynccontextmanager
     async def _local(self, request: Request, endpoint: Endpoint | None) -> AsyncGenerator[Answer]:

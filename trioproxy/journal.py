@@ -79,6 +79,13 @@ class ExchangeEnded:
     bytes_out: int = 0
     note: str = ""  # what a reader needs to know beyond the reason; never prompt text, never a secret
     traceparent: str = ""
+    # What was reserved for the tokens, 0 where nothing was estimated.
+    estimated_input: int = 0
+    estimated_output: int = 0
+    # The limit that refused, such as "tenant.tokens_per_minute", whose it is, and the wait in seconds where waiting helps.
+    limiter: str = ""
+    scope: str = ""
+    wait: float | None = None
 
 
 @frozen

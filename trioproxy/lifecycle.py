@@ -1,6 +1,6 @@
 """THE line: one request's way through the house.
 
-    authenticate → classify → route → attempt* → relay → settle
+    authenticate → classify → route → admit → attempt* → relay → settle
 
 `exchange` is a block around the whole answer. Whatever a request holds is held inside it, and leaving it by any way, an
 exception or a cancellation at any point included, gives all of it back and settles exactly once. Inside is the request's
@@ -20,6 +20,7 @@ from trioproxy.call import Call, Endpoint, Request
 from trioproxy.errors import Refusal
 from trioproxy.journal import Journal
 from trioproxy.phases import answering, settle
+from trioproxy.phases.admit import END_USER, Admitter
 from trioproxy.phases.authenticate import ANONYMOUS, Keyring
 from trioproxy.phases.classify import Classifier
 from trioproxy.phases.keepalive import Keepalive
@@ -36,6 +37,7 @@ class Line:
     router: Router
     journal: Journal
     wall: Callable[[], float]
+    admitter: Admitter | None = None  # None where nothing is limited
 
 
 @asynccontextmanager
@@ -50,7 +52,7 @@ async def exchange(line: Line, request: Request, endpoint: Endpoint) -> AsyncGen
     try:
         caller = line.keyring.caller(request.headers, line.wall())
         call = line.classifier.call(request, endpoint, caller, request_id)
-        walk = await _walk(line, call)
+        walk = await _walk(line, call, request)
     except Refusal as refusal:
         answer = answering.refusal(refusal, endpoint.dialect, request_id)
         settle.refused(line.journal, request, answer, request_id=request_id, caller=caller)
@@ -70,10 +72,14 @@ async def exchange(line: Line, request: Request, endpoint: Endpoint) -> AsyncGen
                 nursery.cancel_scope.cancel("the reader has left")
 
 
-async def _walk(line: Line, call: Call) -> Walk:
+async def _walk(line: Line, call: Call, request: Request) -> Walk:
+    """The walk of a call, with what is held for it. Nothing may come between this and the settlement."""
     route, chain = await line.router.chain(call, trio.current_time())
     public_name = call.facts.model if route.model.rewrite_model else None
-    return Walk(call, chain, line.router.channels, line.wall, line.router.exhausted, public_name)
+    walk = Walk(call, chain, line.router.channels, line.wall, line.router.exhausted, public_name)
+    if line.admitter is not None:
+        walk.admission = await line.admitter.admit(call, route.model, chain, request.headers.get(END_USER, b""))
+    return walk
 
 
 async def _decide(walk: Walk, call: Call, nursery: trio.Nursery) -> Keepalive | None:

@@ -1,8 +1,8 @@
 """The live state of one process: what is shared between exchanges, in families behind locks.
 
-Today there is one family, `channels`: each channel's breaker, standing, slots and pool. The objects inside are synchronous
-and decide alone, so a decision waits for nobody but a holder that must await inside (a snapshot, a change of
-configuration). No lock is ever held across an upstream call.
+There are two families. `channels`: each channel's breaker, standing, slots and pool. `quota`: the limiters of every scope, and
+what past calls taught about the next. The objects inside are synchronous and decide alone, so a decision waits for nobody but a
+holder that must await inside (a snapshot, a change of configuration). No lock is ever held across an upstream call.
 
 What must not be cancelled (a result, a returned slot) is `post`ed: done at once, or by the present holder when it leaves.
 """
@@ -23,6 +23,8 @@ from trioproxy.http.client import Upstream
 from trioproxy.http.silence import SilenceWatch
 from trioproxy.journal import BreakerMoved, ChannelCooled, ChannelParked, Journal
 from trioproxy.policy.breaker import Breaker, Permit, State
+from trioproxy.policy.hierarchy import Quota
+from trioproxy.policy.learned import Learned
 from trioproxy.policy.pricing import Tariff
 from trioproxy.policy.slots import Slots, Ticket
 from trioproxy.policy.standing import Standing
@@ -115,6 +117,7 @@ class ChannelState:
     request_lines: bytes = field(repr=False)  # the constant part of every request's head, credential included
     secrets: tuple[str, ...] = field(default=(), repr=False)  # what must never appear in anything shown
     tariff: Tariff | None = None
+    provider: str = ""  # what a caller is told of whose channel it is
     disabled: str | None = None  # why this channel can never be asked as configured
     standing: Standing = field(init=False, factory=Standing)
     models: dict[str, Standing] = field(init=False, factory=dict)
@@ -277,11 +280,20 @@ class ChannelState:
 
 
 @define(eq=False)
+class QuotaState:
+    """Who has used how much of what, and how much the next call is likely to use."""
+
+    quota: Quota = field(factory=Quota)
+    learned: Learned = field(factory=Learned)
+
+
+@define(eq=False)
 class Supervisor:
     """All live state of one process."""
 
     channels: Family[dict[str, ChannelState]]
     silence: SilenceWatch = field(factory=SilenceWatch)
+    quota: Family[QuotaState] = field(factory=lambda: Family(QuotaState()))
 
     def statistics(self, now: float) -> dict[str, ChannelStatistics]:
         return {name: state.statistics(now) for name, state in self.channels.state.items()}
@@ -292,6 +304,12 @@ class Supervisor:
             await trio.sleep(every)
             for state in self.channels.state.values():
                 state.upstream.pool.sweep(trio.current_time())
+
+    async def sweep_quota(self, wall: Callable[[], float], every: float = 1.0) -> None:
+        """Forget limiters that are at rest, some at a time, until cancelled. `wall` is Unix seconds."""
+        while True:
+            await trio.sleep(every)
+            self.quota.post(self.quota.state.quota.sweep, trio.current_time(), wall())
 
     def close(self) -> None:
         for state in self.channels.state.values():

@@ -107,7 +107,7 @@ async def test_b23_without_another_channel_the_client_is_told_at_once_how_long(
         s.a.script(steps.error(429, headers=headers))
         said = await ask(s, streamed=streamed)
         assert (said.status, said.took, s.hits()) == (429, 0.0, "a=1")
-        assert said.error["type"] == "rate_limit_error"
+        assert said.error["type"] == "rate_limited"
         assert said.headers["retry-after"] == str(max(1, math.ceil(cooldown)))
         assert said.headers["x-should-retry"] == "true"
         assert s.ended[0].reason is EndReason.CHAIN_EXHAUSTED

@@ -67,7 +67,7 @@ def test_our_keys_troubles_are_a_502_without_details(status: int) -> None:
 @pytest.mark.parametrize("kind", [FaultKind.RATE_LIMITED, FaultKind.RAMP])
 def test_throttling_is_a_429_with_an_honest_wait(kind: FaultKind) -> None:
     problem = problem_of(exhausted(failed(kind, 429, cooldown=7.2)))
-    assert (problem.status, problem.type, problem.code) == (429, "rate_limit_error", "rate_limit_exceeded")
+    assert (problem.status, problem.type, problem.code) == (429, "rate_limited", "rate_limit_exceeded")
     assert (problem.retry_after, problem.should_retry) == (8, True)
     assert problem_of(exhausted(failed(kind, 429, cooldown=7.2), retry_after=2.0)).retry_after == 2
     assert problem_of(exhausted(failed(kind, 498, cooldown=0.0))).retry_after == 1

@@ -6,6 +6,7 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trioproxy.config.limits import Budget, Limits, Quotas, QuotaSettings, Team, Tenant
 from trioproxy.config.load import parse_config
 from trioproxy.config.model import (
     Channel,
@@ -40,15 +41,29 @@ FULL = Config(
         Channel("b", "http://[::1]:8/v1", auth="none", breaker="half-open"),
     ),
     models=(
-        Model("openai/*", (Link("a", "*"), Link("b", "x")), order="listed", chain_max=2, rewrite_model=True),
+        Model(
+            "openai/*", (Link("a", "*"), Link("b", "x")), order="listed", chain_max=2, rewrite_model=True, max_output=99
+        ),
         Model('q"uo te', (Link("a", "m"),)),
     ),
     listen=Listen(data="[::]:0", open=True, max_body=1),
     defaults=ClassPolicy(gate_timeout=7.5),
     breaker=BreakerPolicy(probes=2, failed_probe="count"),
-    keys=(Key("k", HASH, models=("m", "openai/*"), expires="2027-01-31T00:00:00Z"), Key("l", "sha256:" + "0" * 64)),
+    keys=(
+        Key("k", HASH, models=("m", "openai/*"), expires="2027-01-31T00:00:00Z"),
+        Key(
+            "l", "sha256:" + "0" * 64, "b", team="t", tier="free", limits=Limits(concurrency=1), budget=Budget(week=2.0)
+        ),
+    ),
     classes={"batch": ClassPolicy(gate_timeout=7.5, mode="assured"), "a.b": ClassPolicy()},
     log=Logging("json", "debug"),
+    quota=QuotaSettings("Europe/Berlin", observe=True, output=1000),
+    organization=Quotas(Limits(concurrency=9, burst=10.0), Budget(month=1000.0)),
+    tenants=(
+        Tenant("default", "pro", Limits(tokens_per_day=5000, observe=("*",)), Budget(day=1.5, observe=True), 25.0),
+        Tenant("b", end_user=Quotas(Limits(requests_per_day=10, stream=60.0))),
+    ),
+    teams=(Team("t", "b", Limits(requests_per_minute=7)),),
 )
 
 

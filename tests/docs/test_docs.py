@@ -32,12 +32,12 @@ from trioproxy.cli import COMMANDS
 from trioproxy.codec import fault_table
 from trioproxy.codec.problem import error_table
 from trioproxy.codec.retry_hint import CAP
-from trioproxy.config import model
+from trioproxy.config import limits, model
 from trioproxy.config.lint import warnings
 from trioproxy.config.load import Defaults
 from trioproxy.config.structure import structure
 from trioproxy.doors import connection, rejection
-from trioproxy.errors import Blame, Fault, FaultKind
+from trioproxy.errors import Blame, Fault, FaultKind, Limited
 from trioproxy.http.message import MessageError
 from trioproxy.http.pool import Pool
 from trioproxy.journal import AttemptRecord, EndReason, ExchangeEnded, Usage
@@ -47,6 +47,7 @@ from trioproxy.phases import holding
 from trioproxy.policy import gate
 from trioproxy.policy.breaker import PRESETS, BreakerPolicy
 from trioproxy.policy.chain import INPUT_SHARE, OUTPUT_SHARE
+from trioproxy.policy.tiers import TIERS
 from trioproxy.sim.upstream import Manner, ScriptedUpstream
 
 CONFIGURATION = DOCS / "configuration.md"
@@ -67,6 +68,12 @@ SECTIONS: dict[str, tuple[type, ...]] = {
     "`channels` of a model": (model.Link,),
     "`[[keys]]`": (model.Key,),
     "`[log]`": (model.Logging,),
+    "`[quota]`": (limits.QuotaSettings,),
+    "`limits`": (limits.Limits,),
+    "`budget`": (limits.Budget,),
+    "`[organization]`": (limits.Quotas,),
+    "`[[tenants]]`": (limits.Tenant,),
+    "`[[teams]]`": (limits.Team,),
 }
 
 
@@ -247,6 +254,22 @@ def test_what_the_door_says_itself_is_documented() -> None:
     assert documented == {(str(each.status), each.code) for each in said}
 
 
+def test_every_member_of_a_429_is_documented_and_no_other() -> None:
+    members = {name for row in table(section(ERRORS, "Limits")) for name in words(row[0])}
+    assert members == {field.name for field in attrs.fields(Limited)} - {"scope"}
+
+
+def test_the_tiers_are_what_they_are_said_to_be() -> None:
+    told = {
+        json.loads(words(row[0])[0]): [None if cell == "no limit" else int(cell) for cell in row[1:]]
+        for row in table(section(CONFIGURATION, "Tiers"))
+    }
+    assert told == {
+        name: [tier.requests_per_minute, tier.tokens_per_minute, tier.requests_per_day, tier.concurrency]
+        for name, tier in TIERS.items()
+    }
+
+
 # Operating
 
 
@@ -263,6 +286,11 @@ def full_exchange() -> ExchangeEnded:
         usage=Usage(1, 2, 3, estimated=True),
         note="a note",
         traceparent="00-…",
+        estimated_input=1,
+        estimated_output=2,
+        limiter="key.tokens_per_day",
+        scope="k",
+        wait=1.0,
     )
 
 

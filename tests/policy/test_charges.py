@@ -85,3 +85,22 @@ def test_what_was_learned_replaces_the_default() -> None:
 )
 def test_the_effort_is_read_where_it_is_a_word(text: bytes, effort: str | None) -> None:
     assert effort_of(text, members(text)) == effort
+
+
+@pytest.mark.parametrize(
+    "provider, used",
+    [
+        ("openai", Need(1, 1000, 200, 1000)),
+        ("azure", Need(1, 1000, 200, 1200)),
+        ("anthropic", Need(1, 600, 200, 600)),
+        ("groq", Need(1, 600, 200, 800)),
+        ("deepseek", Need(1, 1000, 200, 0)),
+        ("somebody", Need(1, 1000, 200, 1200)),
+    ],
+)
+def test_an_answer_is_charged_by_the_same_arithmetic_with_what_was_produced(provider: str, used: Need) -> None:
+    assert charge_of(provider).used(Usage(input=600, cached=400, output=200)) == used
+
+
+def test_a_token_of_output_may_cost_more_than_one() -> None:
+    assert Charge(burndown=5.0).used(Usage(input=10, output=3)) == Need(1, 10, 15, 25)

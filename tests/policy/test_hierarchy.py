@@ -358,3 +358,30 @@ def test_the_free_tier_refuses_its_sixty_first_request_for_one_second() -> None:
     binding = denied(quota.reserve(path, tokens(100), 0.0, NOON)).binding
     assert (binding.rule.dimension, binding.wait) == (Dimension.REQUESTS_PER_MINUTE, 1.0)
     held(quota.reserve(path, tokens(100), 1.0, NOON + 1.0))
+
+
+def test_of_each_dimension_the_tightest_limiter_in_force_is_told() -> None:
+    quota = Quota()
+    watching = Limits(tokens_per_minute=10, observe=frozenset({Dimension.TOKENS_PER_MINUTE}))
+    path = Path(
+        (
+            step(Rank.TENANT, Limits(tokens_per_minute=500, requests_per_day=9)),
+            step(Rank.TEAM, Limits(tokens_per_minute=400, requests_per_day=90)),
+            step(Rank.KEY, watching),
+        )
+    )
+    held(quota.reserve(path, tokens(100), 0.0, NOON))
+    told = [(gauge.scope.rank, gauge.dimension, gauge.remaining) for gauge in quota.tightest(path, 0.0, NOON)]
+    assert told == [(Rank.TEAM, Dimension.TOKENS_PER_MINUTE, 300), (Rank.TENANT, Dimension.REQUESTS_PER_DAY, 8)]
+
+
+def test_readings_are_of_what_calls_have_met() -> None:
+    quota = Quota()
+    assert quota.readings(0.0, NOON) == []
+    path = Path((step(Rank.KEY, TIERS["free"]),))
+    reservation = held(quota.reserve(path, tokens(100), 0.0, NOON))
+    assert quota.readings(0.0, NOON) == quota.gauges(path, 0.0, NOON)
+    quota.settle(reservation, NOTHING, 0.0)
+    for _ in range(2):  # a round begins with those that are there
+        quota.sweep(0.0, NOON)
+    assert quota.readings(0.0, NOON) == []

@@ -7,7 +7,7 @@ with a wait that is known, because the chain has already tried every other way.
 
 import math
 
-from attrs import evolve, frozen
+from attrs import asdict, evolve, frozen
 
 from trioproxy.codec import jsonread
 from trioproxy.errors import (
@@ -16,6 +16,7 @@ from trioproxy.errors import (
     ChainExhausted,
     Fault,
     FaultKind,
+    Limited,
     Refusal,
     RefusalKind,
     TrioproxyError,
@@ -24,7 +25,10 @@ from trioproxy.errors import (
 
 @frozen
 class Problem:
-    """What the client is told. `retry_after` is whole seconds, at least 1. `body` replaces our words by the upstream's."""
+    """What the client is told. `retry_after` is whole seconds, at least 1. `body` replaces our words by the upstream's.
+
+    `limited` is told along with a 429, so that it says the same whoever refused.
+    """
 
     status: int
     type: str
@@ -34,6 +38,7 @@ class Problem:
     retry_after: int | None = None
     should_retry: bool | None = False
     body: bytes = b""
+    limited: Limited | None = None
 
 
 # Status, type, code and what a reader of the documentation should know.
@@ -42,7 +47,7 @@ _Words = tuple[int, str, str, str]
 _INVALID = "invalid_request_error"
 _SERVER = "server_error"
 _BUSY = "service_unavailable_error"
-_RATE = "rate_limit_error"
+_RATE = "rate_limited"  # one schema for every 429, whoever refused
 _TIMEOUT = "timeout_error"
 
 REFUSALS: dict[RefusalKind, _Words] = {
@@ -56,6 +61,19 @@ REFUSALS: dict[RefusalKind, _Words] = {
     RefusalKind.UNSUPPORTED_ENCODING: (415, _INVALID, "unsupported_content_encoding", "send the body uncompressed"),
     RefusalKind.NOT_FOUND: (404, _INVALID, "not_found", "no such path"),
     RefusalKind.METHOD_NOT_ALLOWED: (405, _INVALID, "method_not_allowed", "the path takes another method"),
+    RefusalKind.RATE_LIMITED: (
+        429,
+        _RATE,
+        "rate_limit_exceeded",
+        "a limit of the caller's is used up; `limiter` names it",
+    ),
+    RefusalKind.OVER_BUDGET: (429, _RATE, "budget_exceeded", "a budget is used up; it begins anew with its period"),
+    RefusalKind.OUT_OF_BALANCE: (
+        402,
+        "billing_error",
+        "insufficient_balance",
+        "the tenant's prepaid balance is used up",
+    ),
 }
 
 _UNAVAILABLE: _Words = (502, _SERVER, "upstream_unavailable", "every channel failed; the last one for this reason")
@@ -100,6 +118,8 @@ _KEPT_STATUSES = {
 }
 # Neither tells why the chain failed, while another fault in it does.
 _TELLS_LITTLE = (FaultKind.MODEL_NOT_FOUND, FaultKind.PARAMETER)
+# Seconds. The official SDKs wait no longer than this for a Retry-After, and try again at once where they are told more.
+LONGEST_WAIT = 60
 _WAITABLE = frozenset({429, 503, 529})
 
 
@@ -108,7 +128,8 @@ def problem_of(error: TrioproxyError) -> Problem:
     if isinstance(error, Refusal):
         status, type_, code, _ = REFUSALS[error.kind]
         wait = _whole(error.retry_after)
-        return Problem(status, type_, code, error.message, error.param, wait, should_retry=wait is not None)
+        helps = wait is not None and wait <= LONGEST_WAIT
+        return Problem(status, type_, code, error.message, error.param, wait, should_retry=helps, limited=error.limited)
     if isinstance(error, AttemptError):
         return _of_fault(error.fault, None)
     if isinstance(error, ChainExhausted):
@@ -171,5 +192,7 @@ def _whole(seconds: float | None) -> int | None:
 
 def _envelope(problem: Problem, request_id: str) -> bytes:
     message = f"{problem.message} (request id: {request_id})" if request_id else problem.message
-    error = {"message": message, "type": problem.type, "param": problem.param, "code": problem.code}
+    error: dict[str, object] = {"message": message, "type": problem.type, "param": problem.param, "code": problem.code}
+    if problem.limited is not None:
+        error |= {name: value for name, value in asdict(problem.limited).items() if name != "scope"}
     return jsonread.write({"error": error})

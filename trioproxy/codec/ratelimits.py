@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Literal
 
 from attrs import define, frozen
@@ -59,6 +60,8 @@ _TABLES: dict[str, tuple[tuple[str, str, str], ...]] = {
 }
 _UTILIZATION = b"azure-openai-deployment-utilization"
 _FIELDS: tuple[Field, ...] = ("limit", "remaining", "reset")
+
+_EMITTED = {word: tuple(f"x-ratelimit-{kind}-{word}".encode() for kind in _FIELDS) for word in ("requests", "tokens")}
 
 _NUMBER = re.compile(r"\+?(\d+(?:\.\d*)?|\.\d+)", re.ASCII)
 _GO_UNITS = frozenset("smhd")
@@ -148,9 +151,8 @@ def openai_headers(requests: Allowance | None, tokens: Allowance | None) -> list
     lines: list[tuple[bytes, bytes]] = []
     for word, one in (("requests", requests), ("tokens", tokens)):
         if one is not None:
-            values = (str(one.limit), str(max(0, one.remaining)), go_duration(one.reset_after))
-            names = (f"x-ratelimit-{kind}-{word}" for kind in _FIELDS)
-            lines += [(name.encode(), value.encode()) for name, value in zip(names, values, strict=True)]
+            reset = go_duration(one.reset_after).encode()
+            lines += zip(_EMITTED[word], (b"%d" % one.limit, b"%d" % max(0, one.remaining), reset), strict=True)
     return lines
 
 
@@ -161,7 +163,7 @@ def ietf_headers(allowances: Sequence[Allowance]) -> list[tuple[bytes, bytes]]:
     """
     if not allowances:
         return []
-    policies = (f"{_string(one.name)};q={one.limit}{_unit(one)};w={one.window}" for one in allowances)
+    policies = (_policy(one.name, one.limit, one.unit, one.window) for one in allowances)
     limits = (f"{_string(one.name)};r={max(0, one.remaining)};t={_ceiled(one.more_after)}" for one in allowances)
     return [(b"ratelimit-policy", ", ".join(policies).encode()), (b"ratelimit", ", ".join(limits).encode())]
 
@@ -224,14 +226,17 @@ def _whole(value: float | None) -> int | None:
     return None if value is None else int(value)
 
 
-def _unit(one: Allowance) -> str:
-    return "" if one.unit == "requests" else f";qu={_string(one.unit)}"
+@lru_cache(maxsize=4096)
+def _policy(name: str, limit: int, unit: str, window: int) -> str:
+    quota_unit = "" if unit == "requests" else f";qu={_string(unit)}"
+    return f"{_string(name)};q={limit}{quota_unit};w={window}"
 
 
 def _ceiled(seconds: float) -> int:
     return math.ceil(min(LONGEST, max(0.0, seconds)) - 1e-9)
 
 
+@lru_cache(maxsize=4096)
 def _string(text: str) -> str:
     """A Structured Fields string: printable ASCII, quote and backslash escaped."""
     kept = "".join(char if " " <= char <= "~" else "?" for char in text)

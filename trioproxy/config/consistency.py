@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from attrs import frozen
 
+from trioproxy.config.limits import Quotas, QuotaSettings, Team, Tenant
 from trioproxy.config.lines import Path
 from trioproxy.config.model import Channel, Config, Key, Listen, Model
 from trioproxy.config.rules import Address, is_loopback, shown
@@ -27,6 +28,10 @@ class Parts:
     keys: Mapping[int, Key]
     channel_names: frozenset[str]
     has_keys: bool
+    quota: QuotaSettings
+    organization: Quotas
+    tenants: Mapping[int, Tenant]
+    teams: Mapping[int, Team]
 
     @classmethod
     def of(cls, config: Config) -> "Parts":
@@ -37,6 +42,10 @@ class Parts:
             keys=dict(enumerate(config.keys)),
             channel_names=frozenset(channel.name for channel in config.channels),
             has_keys=bool(config.keys),
+            quota=config.quota,
+            organization=config.organization,
+            tenants=dict(enumerate(config.tenants)),
+            teams=dict(enumerate(config.teams)),
         )
 
 
@@ -50,6 +59,7 @@ def findings(parts: Parts) -> Iterator[Finding]:
         yield from _credential(("channels", index), channel)
     for index, model in parts.models.items():
         yield from _links(("models", index), model, parts.channel_names)
+    yield from _twice("tenants", "name", ((index, tenant.name) for index, tenant in parts.tenants.items()))
     if parts.listen:
         yield from _door(parts.listen, has_keys=parts.has_keys)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
+from trioproxy.config.limits import LIMITABLE, Budget, Limits
 from trioproxy.config.lines import Path
 from trioproxy.config.load import dotted
 from trioproxy.config.model import Channel, ClassPolicy, Config, Key, Model
@@ -30,6 +31,7 @@ def _findings(config: Config, today: datetime) -> Iterator[Finding]:
         yield from _model(("models", index), model, config)
     for index, key in enumerate(config.keys):
         yield from _key(("keys", index), key, config, today)
+    yield from _quotas(config)
     inherited = list(_policy(("defaults",), config.defaults))
     yield from inherited
     for name, policy in config.classes.items():
@@ -91,6 +93,34 @@ def _key(path: Path, key: Key, config: Config, today: datetime) -> Iterator[Find
             yield (*path, "classes", index), f"{shown(pattern)} is no class; known are {', '.join(known)}"
     if key.expires and moment(key.expires) <= today:
         yield (*path, "expires"), f"{shown(key.id)} expired at {key.expires}: it is refused"
+
+
+def _quotas(config: Config) -> Iterator[Finding]:
+    """Limits that another one always beats, and budgets that count for nothing what has no price."""
+    tenants = {tenant.name: tenant.limits for tenant in config.tenants}
+    for index, tenant in enumerate(config.tenants):
+        yield from _above(("tenants", index), tenant.limits, config.organization.limits, "the organization's")
+    for index, team in enumerate(config.teams):
+        yield from _above(("teams", index), team.limits, tenants.get(team.tenant, Limits()), "the tenant's")
+    for index, key in enumerate(config.keys):
+        yield from _above(("keys", index), key.limits, tenants.get(key.tenant, Limits()), "the tenant's")
+    budgets = [config.organization.budget, *(each.budget for each in config.teams)]
+    budgets += [each.budget for each in config.keys]
+    budgets += [budget for each in config.tenants for budget in (each.budget, each.end_user.budget)]
+    spending = any(each != Budget() for each in budgets) or any(each.balance for each in config.tenants)
+    for index, channel in enumerate(config.channels):
+        if spending and channel.price is None:
+            yield (
+                ("channels", index),
+                f"{shown(channel.name)} has no price: what it does counts in no budget or balance",
+            )
+
+
+def _above(path: Path, own: Limits, parent: Limits, whose: str) -> Iterator[Finding]:
+    for name in LIMITABLE:
+        limit, above = getattr(own, name), getattr(parent, name)
+        if limit is not None and above is not None and limit > above:
+            yield (*path, "limits", name), f"{limit} is never reached: {whose} is {above}"
 
 
 def _policy(path: Path, policy: ClassPolicy) -> Iterator[Finding]:

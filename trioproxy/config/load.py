@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 import attrs
 from attrs import define, evolve, field, frozen
 
-from trioproxy.config import consistency
+from trioproxy.config import consistency, fitting
+from trioproxy.config.limits import Quotas, QuotaSettings, Team, Tenant
 from trioproxy.config.lines import Path as KeyPath
 from trioproxy.config.lines import key_lines
 from trioproxy.config.model import Channel, ClassPolicy, Config, Key, Listen, Logging, Model
@@ -26,6 +27,7 @@ from trioproxy.policy.breaker import BreakerPolicy
 T = TypeVar("T")
 
 SECTIONS = ["listen", "defaults", "channels", "models", "keys", "classes", "log"]
+SECTIONS += ["quota", "organization", "tenants", "teams"]
 BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -113,6 +115,8 @@ class Reading:
         defaults, breaker, classes = self._policies()
         channels, models = self._list("channels", Channel), self._list("models", Model)
         keys = self._list("keys", Key)
+        quota, organization = self._table("quota", QuotaSettings), self._table("organization", Quotas)
+        tenants, teams = self._list("tenants", Tenant), self._list("teams", Team)
         for section, what in (("channels", "a place to send to"), ("models", "a name to ask for")):
             if section not in self.raw:
                 self.found.append(((section,), f"there are none: add [[{section}]], {what}"))
@@ -124,9 +128,14 @@ class Reading:
             keys=keys,
             channel_names=frozenset(name for name in named if isinstance(name, str)),
             has_keys="keys" in self.raw,
+            quota=quota or QuotaSettings(),
+            organization=organization or Quotas(),
+            tenants=tenants,
+            teams=teams,
         )
         self.found += consistency.findings(parts)
-        if self.found or listen is None or log is None:
+        self.found += fitting.findings(parts)
+        if self.found or listen is None or log is None or quota is None or organization is None:
             return None
         return Config(
             channels=tuple(channels.values()),
@@ -137,6 +146,10 @@ class Reading:
             keys=tuple(keys.values()),
             classes=classes,
             log=log,
+            quota=quota,
+            organization=organization,
+            tenants=tuple(tenants.values()),
+            teams=tuple(teams.values()),
         )
 
     def _policies(self) -> tuple[ClassPolicy, str | BreakerPolicy, Mapping[str, ClassPolicy]]:

@@ -10,6 +10,7 @@ from typing import Literal
 from attrs import field, frozen, validators
 
 from trioproxy.config import rules
+from trioproxy.config.limits import Budget, Limits, Quotas, QuotaSettings, Team, Tenant, Tier
 from trioproxy.policy.breaker import BreakerPolicy
 
 MiB = 1024 * 1024
@@ -86,6 +87,8 @@ class Channel:
     api_key: Secret | None = field(default=None, validator=rules.one_source)
     auth: Literal["bearer", "api-key", "none"] = "bearer"  # "api-key": Azure's header
     headers: Mapping[str, str] = field(factory=dict, validator=rules.headers, repr=rules.names_only)
+    # whose way of counting a call against its limits; never guessed from a name or an address
+    provider: Literal["openai", "azure", "anthropic", "gemini", "groq", "bedrock", "deepseek", "other"] = "other"
     price: Price | None = None
     scope: Scope = field(factory=Scope)
     params: Params = field(factory=Params)
@@ -98,6 +101,7 @@ class Channel:
     max_answer: int = field(default=64 * MiB, validator=rules.at_least(1))
     ca_file: str | None = None
     breaker: str | BreakerPolicy | None = field(default=None, validator=rules.preset)
+    limits: Limits = field(factory=Limits)
 
 
 @frozen
@@ -119,6 +123,9 @@ class Model:
         default=3, validator=rules.between(1, 10)
     )  # a caller who has waited for three will not wait for a fourth
     rewrite_model: bool = False  # answer with the public name instead of the provider's own word
+    # no current model answers more, so no more is ever reserved, whatever a caller asks for
+    max_output: int = field(default=131_072, validator=rules.at_least(1))
+    limits: Limits = field(factory=Limits)
 
 
 @frozen
@@ -132,6 +139,10 @@ class Key:
     classes: tuple[str, ...] = field(default=("*",), validator=rules.each(rules.pattern))
     endpoints: tuple[str, ...] = field(default=("*",), validator=rules.each(rules.pattern))
     expires: str | None = field(default=None, validator=rules.expiry)  # RFC 3339
+    team: str | None = field(default=None, validator=validators.optional(rules.name))
+    tier: Tier | None = None
+    limits: Limits = field(factory=Limits)
+    budget: Budget = field(factory=Budget)
 
 
 @frozen
@@ -173,3 +184,7 @@ class Config:
     keys: tuple[Key, ...] = ()
     classes: Mapping[str, ClassPolicy] = field(factory=dict)
     log: Logging = field(factory=Logging)
+    quota: QuotaSettings = field(factory=QuotaSettings)
+    organization: Quotas = field(factory=Quotas)
+    tenants: tuple[Tenant, ...] = ()
+    teams: tuple[Team, ...] = ()

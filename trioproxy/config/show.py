@@ -34,6 +34,12 @@ def _document(config: Config) -> Iterator[str]:
     yield f"breaker = {_value(config.breaker)}"
     for name, policy in config.classes.items():
         yield from _table(f"[classes.{_key(name)}]", policy)
+    yield from _table("[quota]", config.quota)
+    yield from _table("[organization]", config.organization)
+    for tenant in config.tenants:
+        yield from _table("[[tenants]]", tenant)
+    for team in config.teams:
+        yield from _table("[[teams]]", team)
     for channel in config.channels:
         yield from _table("[[channels]]", _masked(channel))
     for model in config.models:

@@ -54,6 +54,7 @@ _SINGLE = frozenset(
         b"x-request-timeout",
         b"x-stainless-timeout",
         b"x-trioproxy-class",
+        b"x-trioproxy-user",
     }
 )
 

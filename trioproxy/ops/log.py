@@ -198,6 +198,10 @@ def _exchange(event: ExchangeEnded) -> dict[str, object]:
         line["estimated"] = True
     if event.skipped:
         line["skipped"] = dict(event.skipped)
+    if event.estimated_input:
+        line["estimated_input"], line["estimated_output"] = event.estimated_input, event.estimated_output
+    if event.limiter:
+        line["limiter"], line["scope"], line["wait"] = event.limiter, event.scope, event.wait
     if event.note:
         line["note"] = event.note
     if event.traceparent:

@@ -16,6 +16,7 @@ from trioproxy.codec.problem import Problem, problem_of
 from trioproxy.errors import Refusal
 from trioproxy.http.headers import relayable, safe_value
 from trioproxy.phases.attempt import Attempt
+from trioproxy.phases.problems import problem
 from trioproxy.phases.walk import Walk
 
 _JSON = b"content-type: application/json\r\n"
@@ -27,7 +28,7 @@ _OURS = frozenset({b"content-type", b"content-encoding", b"cache-control", b"x-a
 def refusal(error: Refusal, dialect: Dialect, request_id: str, *, allow: str = "") -> Answer:
     """The answer to a request that no channel was asked for. `allow`: the methods, where another one was used."""
     problem = problem_of(error)
-    lines = b"%bx-request-id: %b\r\n%b" % (_JSON, request_id.encode(), _retry_lines(problem))
+    lines = b"%bx-request-id: %b\r\n%b%b" % (_JSON, request_id.encode(), _retry_lines(problem), error.lines)
     if problem.status == 401:
         lines += b"www-authenticate: Bearer\r\n"  # RFC 9110, 15.5.2: a 401 without it is none
     elif problem.status == 405:
@@ -44,10 +45,10 @@ def answer(call: Call, walk: Walk, early: Source | None) -> Answer:
         lines = b"%bx-request-id: %b\r\n" % (_STREAM, call.request_id.encode())
         return Answer(200, lines, source=early, drain=_drain(call))
     assert walk.error is not None, "a walk ends with an answer or an error"
-    problem = problem_of(walk.error)
-    lines = b"%b%b%b" % (_JSON, _told(call, walk, None), _retry_lines(problem))
-    body = call.endpoint.dialect.render_error(problem, call.request_id)
-    return Answer(problem.status, lines, body, error=walk.error)
+    told = problem(call, walk, walk.error)
+    lines = b"%b%b%b" % (_JSON, _told(call, walk, None), _retry_lines(told))
+    body = call.endpoint.dialect.render_error(told, call.request_id)
+    return Answer(told.status, lines, body, error=walk.error)
 
 
 def _committed(call: Call, walk: Walk, attempt: Attempt) -> Answer:
@@ -71,6 +72,8 @@ def _told(call: Call, walk: Walk, attempt: Attempt | None) -> bytes:
         len(walk.records) + (attempt is not None),
         overhead(call, walk) * 1000,
     )
+    if walk.admission is not None:
+        lines += walk.admission.lines()
     if attempt is None:
         return lines
     return b"%bx-trioproxy-channel: %b\r\nx-trioproxy-model: %b\r\n" % (

@@ -6,6 +6,7 @@ synchronous and which the line calls on every way out.
 """
 
 import contextlib
+import math
 from collections.abc import Callable
 
 import trio
@@ -43,6 +44,7 @@ class Attempt:
     wall: Callable[[], float]
     rewrite_model: str | None = None
     callers_name: bool = False  # the provider's name for the model came from the caller, not from our configuration
+    longest: float = math.inf  # seconds that an answer may stream
     decided: trio.Event = field(init=False, factory=trio.Event)
     committed: bool = field(init=False, default=False)
     skipped: bool = field(init=False, default=False)
@@ -149,7 +151,10 @@ class Attempt:
             self.family.post(self.channel.commit, self._leave, self.answered)
         held, complete = self._holding.released(reader)
         idle = self.call.policy.idle_timeout
-        self.relay = Relay(self.exchange, reader, self.call.deadlines, idle, self._error_frame, held, complete)
+        deadlines = self.call.deadlines
+        if self.longest < math.inf:
+            deadlines = evolve(deadlines, total=min(deadlines.total, self.answered + self.longest))
+        self.relay = Relay(self.exchange, reader, deadlines, idle, self._error_frame, held, complete)
 
     def _error_frame(self, fault: Fault) -> bytes:
         return self.call.endpoint.dialect.error_frame(problem_of(AttemptError(fault)))

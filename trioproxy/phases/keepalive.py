@@ -9,7 +9,7 @@ import trio
 from attrs import define, field
 
 from trioproxy.call import Call
-from trioproxy.codec.problem import problem_of
+from trioproxy.phases.problems import problem
 from trioproxy.phases.walk import Walk
 
 COMMENT = b": keepalive\n\n"
@@ -43,4 +43,4 @@ class Keepalive:
             return data
         self.ended = True
         assert self.walk.error is not None
-        return self.call.endpoint.dialect.error_frame(problem_of(self.walk.error))
+        return self.call.endpoint.dialect.error_frame(problem(self.call, self.walk, self.walk.error))

@@ -13,8 +13,9 @@ from attrs import define, evolve, field
 
 from trioproxy.answer import Answer
 from trioproxy.call import Call, Caller, Request
-from trioproxy.errors import Blame, ChainExhausted, Fault, FaultKind, Refusal, RefusalKind
+from trioproxy.errors import Blame, ChainExhausted, Fault, FaultKind, Limited, Refusal, RefusalKind
 from trioproxy.journal import EndReason, ExchangeEnded, Journal, Usage
+from trioproxy.phases.admit import Admission
 from trioproxy.phases.answering import overhead
 from trioproxy.phases.walk import Walk
 
@@ -37,9 +38,27 @@ def refused(journal: Journal, request: Request, answer: Answer, *, request_id: s
     """The record of a request that was refused before any channel was asked; `answer` is what the caller is told."""
     refusal = answer.error
     assert isinstance(refusal, Refusal), "the answer to a refusal carries it"
-    reason = EndReason.REFUSED_AUTH if refusal.kind in AUTH else EndReason.REFUSED_REQUEST
     record = _unasked(request, request_id, caller)
-    journal.emit(evolve(record, reason=reason, status=answer.status, note=refusal.kind.value))
+    if refusal.limited is not None:
+        record = _limited(record, refusal.limited)
+    elif refusal.kind in AUTH:
+        record = evolve(record, reason=EndReason.REFUSED_AUTH)
+    journal.emit(evolve(record, status=answer.status, note=refusal.kind.value))
+
+
+def _limited(record: ExchangeEnded, limited: Limited) -> ExchangeEnded:
+    """The same record with the limit that refused the call."""
+    return evolve(
+        record,
+        reason=EndReason.REFUSED_QUOTA,
+        model=limited.model,
+        traffic_class=limited.request_class,
+        estimated_input=limited.estimated_input_tokens,
+        estimated_output=limited.estimated_output_tokens,
+        limiter=limited.limiter,
+        scope=limited.scope,
+        wait=None if limited.retry_after_ms is None else limited.retry_after_ms / 1000,
+    )
 
 
 def broken_off(journal: Journal, request: Request, exc: BaseException, *, request_id: str, caller: Caller) -> None:
@@ -86,38 +105,59 @@ class Settlement:
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         reason = self._reason(exc)
-        self.walk.release(evidence=reason in EVIDENCE)
-        now = trio.current_time()
-        call, usage = self.call, self._usage()
-        self.journal.emit(
-            ExchangeEnded(
-                call.request_id,
-                reason,
-                self.answer.status if self.answer is not None else 0,
-                call.endpoint.path,
-                call.facts.model,
-                call.facts.stream,
-                call.caller.key_id,
-                call.caller.tenant,
-                call.traffic_class,
-                self.walk.records,
-                self.walk.chain.skipped + tuple(self.walk.skipped),
-                usage,
-                self._cost(usage),
-                call.started,
-                now - call.started,
-                self.overhead,
-                self.answer.sent if self.answer is not None else 0,
-                traceparent=call.traceparent,
-            )
+        usage = self._usage()
+        cost = self._cost(usage)
+        try:
+            self.walk.release(evidence=reason in EVIDENCE)
+        finally:
+            if self.walk.admission is not None:
+                self._settle(self.walk.admission, reason, usage, cost)
+        self.journal.emit(self._record(reason, usage, cost))
+
+    def _settle(self, admission: Admission, reason: EndReason, usage: Usage, cost: int | None) -> None:
+        """Replace what the call holds of its quota by what it used."""
+        attempt = self.walk.committed
+        if attempt is None:
+            admission.refund()
+            return
+        admission.settle(usage, cost, attempt.channel.name)
+        seconds = trio.current_time() - attempt.answered if attempt.relay is not None else None
+        step = attempt.channel.name, attempt.model
+        admission.learn(usage, step, seconds=seconds, whole=reason is EndReason.ANSWERED)
+
+    def _record(self, reason: EndReason, usage: Usage, cost: int | None) -> ExchangeEnded:
+        call, admission = self.call, self.walk.admission
+        record = ExchangeEnded(
+            call.request_id,
+            reason,
+            self.answer.status if self.answer is not None else 0,
+            call.endpoint.path,
+            call.facts.model,
+            call.facts.stream,
+            call.caller.key_id,
+            call.caller.tenant,
+            call.traffic_class,
+            self.walk.records,
+            self.walk.chain.skipped + tuple(self.walk.skipped),
+            usage,
+            cost,
+            call.started,
+            trio.current_time() - call.started,
+            self.overhead,
+            self.answer.sent if self.answer is not None else 0,
+            traceparent=call.traceparent,
+            estimated_input=0 if admission is None else admission.estimate.input,
+            estimated_output=0 if admission is None else admission.estimate.output,
         )
+        return _limited(record, admission.stopped()) if reason is EndReason.REFUSED_QUOTA and admission else record
 
     def _reason(self, exc: BaseException | None) -> EndReason:
         cancelled = _cancelled(exc)
         if exc is not None and cancelled is None:
             return EndReason.BUG
         if self.walk.error is not None:
-            return _exhausted(self.walk.error)
+            limited = self.walk.limited and not self.walk.error.deadline
+            return EndReason.REFUSED_QUOTA if limited else _exhausted(self.walk.error)
         attempt, answer = self.walk.committed, self.answer
         if attempt is not None and answer is not None:
             if attempt.relay is not None and attempt.relay.fault is not None:
@@ -135,8 +175,10 @@ class Settlement:
         if told is not None:
             return told
         size = attempt.reader.output_bytes if attempt.reader is not None else len(attempt.body)
+        expected = self.walk.admission.expectation if self.walk.admission is not None else None
+        measured = -(-len(self.call.body) // BYTES_PER_TOKEN) if expected is None else expected.tokens(attempt.model)
         return Usage(
-            input=-(-len(self.call.body) // BYTES_PER_TOKEN),
+            input=measured,
             output=max(1, size // (BYTES_PER_TOKEN if attempt.reader is None else BYTES_PER_FRAME)),
             estimated=True,
         )

@@ -12,9 +12,12 @@ from attrs import define, field
 from trioproxy.call import Call
 from trioproxy.errors import ChainExhausted, Fault, FaultKind
 from trioproxy.journal import AttemptRecord
+from trioproxy.phases.admit import Admission
 from trioproxy.phases.attempt import Attempt
 from trioproxy.policy.chain import Candidate, Chain
 from trioproxy.supervisor import ChannelState, Family
+
+UNSENT = frozenset({FaultKind.SATURATED, FaultKind.CONNECT})
 
 
 @define(eq=False)
@@ -27,6 +30,7 @@ class Walk:
     wall: Callable[[], float]
     exhausted: Callable[..., ChainExhausted]
     rewrite_model: str | None = None
+    admission: Admission | None = None
     committed: Attempt | None = field(init=False, default=None)
     error: ChainExhausted | None = field(init=False, default=None)
     decided: trio.Event = field(init=False, factory=trio.Event)
@@ -39,16 +43,27 @@ class Walk:
     async def go(self, nursery: trio.Nursery) -> None:
         """Try the chain's channels in order. Cancelled, it leaves what it holds to `release`."""
         out_of_time = False
-        for step in self.chain.steps:
-            now = trio.current_time()
-            out_of_time = now + self.call.policy.min_attempt > self.call.deadlines.start
-            if out_of_time or not await self._attempt(nursery, step):
+        places = len(self.chain.steps)  # who is passed over because of a limit of its own takes none
+        for step in self.chain.steps + self.chain.beyond:
+            if not places:
+                break
+            out_of_time = trio.current_time() + self.call.policy.min_attempt > self.call.deadlines.start
+            if out_of_time:
+                break
+            if self.admission is not None and (objection := await self.admission.enter(step)):
+                self.skipped.append((step.channel, objection))
+                continue
+            places -= 1
+            if not await self._attempt(nursery, step):
                 break
         if self.committed is None:
-            now = trio.current_time()
-            late = out_of_time or bool(self._faults and self._faults[-1].kind is FaultKind.DEADLINE)
-            self.error = self.exhausted(self.chain, self._faults, now, deadline=late)
+            self.error = self._exhausted(out_of_time=out_of_time)
         self.decided.set()
+
+    def _exhausted(self, *, out_of_time: bool) -> ChainExhausted:
+        late = out_of_time or bool(self._faults and self._faults[-1].kind is FaultKind.DEADLINE)
+        error = self.exhausted(self.chain, self._faults, trio.current_time(), deadline=late)
+        return error if self.admission is None else self.admission.judged(error)
 
     async def _attempt(self, nursery: trio.Nursery, step: Candidate) -> bool:
         """Make one attempt; whether the next channel is to be asked."""
@@ -57,6 +72,8 @@ class Walk:
         attempt = self._current = Attempt(
             self.call, channel, step.model, self.channels, self.wall, self.rewrite_model, callers_name
         )
+        if self.admission is not None:
+            attempt.longest = self.admission.longest(step)
         nursery.start_soon(attempt.run)
         await attempt.decided.wait()
         self._upstream_time += attempt.answered - attempt.asked
@@ -73,6 +90,8 @@ class Walk:
     def _let_go(self, attempt: Attempt) -> None:
         self._current = None
         attempt.release()
+        if self.admission is not None:
+            self.admission.leave(sent=attempt.fault is not None and attempt.fault.kind not in UNSENT)
         if not attempt.skipped:
             self._records.append(attempt.record(attempt.answered))
 
@@ -92,6 +111,11 @@ class Walk:
         if attempt is None or attempt.decided.is_set():
             return self._upstream_time
         return self._upstream_time + trio.current_time() - attempt.asked
+
+    @property
+    def limited(self) -> bool:
+        """Nobody was asked, and some because of a limit of their own."""
+        return self.admission is not None and bool(self.admission.refused) and not self._records
 
     @property
     def records(self) -> tuple[AttemptRecord, ...]:

@@ -12,6 +12,7 @@ from attrs import frozen
 
 from trioproxy.codec.frame import Facts
 from trioproxy.codec.jsonsplice import Span
+from trioproxy.journal import Usage
 from trioproxy.policy.learned import Learned
 from trioproxy.policy.limits import Need
 
@@ -76,6 +77,13 @@ class Charge:
         """What to reserve on a channel of this family."""
         inward = estimate.input if self.cached_counts else max(0, estimate.input - estimate.cached)
         outward = math.ceil(self._output(estimate) * self.burndown)
+        totals = {"sum": inward + outward, "larger": max(inward, outward), "input": inward, "nothing": 0}
+        return Need(1, inward, outward, totals[self.total])
+
+    def used(self, usage: Usage) -> Need:
+        """What an answered call counts at the provider. What was not reserved is counted now, as it was produced."""
+        inward = usage.input + (usage.cached if self.cached_counts else 0)
+        outward = math.ceil(usage.output * self.burndown)
         totals = {"sum": inward + outward, "larger": max(inward, outward), "input": inward, "nothing": 0}
         return Need(1, inward, outward, totals[self.total])
 

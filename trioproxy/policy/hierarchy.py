@@ -6,10 +6,11 @@ regained. A limiter that observes and objects is not charged, as if it had refus
 """
 
 from collections import Counter
+from collections.abc import Iterable
 
 from attrs import define, field, frozen
 
-from trioproxy.policy.account import Accounts
+from trioproxy.policy.account import Account, Accounts
 from trioproxy.policy.limits import NOTHING, Dimension, Limiter, Need
 from trioproxy.policy.reservation import Denial, Hold, Objection, Path, Rank, Reservation, Scope, Step
 
@@ -117,18 +118,23 @@ class Quota:
 
     def gauges(self, path: Path, now: float, wall: float) -> list[Gauge]:
         """Every limiter of a path, outermost first."""
-        return [
-            Gauge(
-                scope=account.scope,
-                dimension=limiter.rule.dimension,
-                limit=limiter.rule.limit,
-                remaining=limiter.remaining(now, wall),
-                reset_after=limiter.reset_after(now, wall),
-                observe=limiter.rule.observe,
-            )
-            for account in self.accounts.of(path.steps, now, wall)
-            for limiter in account.limiters
-        ]
+        return _gauges(self.accounts.of(path.steps, now, wall), now, wall)
+
+    def tightest(self, path: Path, now: float, wall: float) -> list[Gauge]:
+        """Of each dimension the limiter of a path that has least left; those that only observe are passed over."""
+        least: dict[Dimension, tuple[int, Account, Limiter]] = {}
+        for account in self.accounts.of(path.steps, now, wall):
+            for limiter in account.limiters:
+                rule = limiter.rule
+                left = limiter.remaining(now, wall)
+                known = least.get(rule.dimension)
+                if not rule.observe and (known is None or left < known[0]):
+                    least[rule.dimension] = left, account, limiter
+        return [_gauge(account, limiter, now, wall) for _, account, limiter in least.values()]
+
+    def readings(self, now: float, wall: float) -> list[Gauge]:
+        """Every limiter that is not at rest, or that a call has met since it was last."""
+        return _gauges(self.accounts, now, wall)
 
     def statistics(self) -> QuotaStatistics:
         needs = [reservation.callers.need for reservation in self._open]
@@ -167,3 +173,13 @@ class Quota:
         binding = max((each for each in objections if not each.rule.observe), key=lambda each: each.wait)
         self._denials[binding.limiter] += 1
         return Denial(binding, tuple(observed))
+
+
+def _gauges(accounts: Iterable[Account], now: float, wall: float) -> list[Gauge]:
+    return [_gauge(account, limiter, now, wall) for account in accounts for limiter in account.limiters]
+
+
+def _gauge(account: Account, limiter: Limiter, now: float, wall: float) -> Gauge:
+    rule = limiter.rule
+    left, reset = limiter.remaining(now, wall), limiter.reset_after(now, wall)
+    return Gauge(account.scope, rule.dimension, rule.limit, left, reset, rule.observe)

@@ -100,6 +100,7 @@ class Mean:
 class Learned:
     """All that was learned. A route is what decides how long answers are (tenant, model, tools); names are the shell's."""
 
+    unknown: int = UNKNOWN
     _outputs: dict[str, Quantile] = field(init=False, factory=dict)
     _seconds: dict[str, Quantile] = field(init=False, factory=dict)
     _ratios: dict[str, Mean] = field(init=False, factory=dict)
@@ -108,7 +109,7 @@ class Learned:
     def output(self, route: str, effort: str | None = None) -> int:
         """Tokens of answer to reserve on a route, reasoning included."""
         known = self._outputs.get(route)
-        default = UNKNOWN + EFFORT.get(effort or "", 0)
+        default = self.unknown + EFFORT.get(effort or "", 0)
         if known is None:
             return default
         likely = max(FLOOR, math.ceil(known.at()))

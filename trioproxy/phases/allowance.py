@@ -1,0 +1,103 @@
+"""What a caller is told of limits: header lines on every answer, and the one schema of a 429.
+
+Headers tell about the caller's own scopes only; what the organization, a model or a channel has left is the sum of what
+others did.
+"""
+
+import math
+from collections.abc import Iterable
+
+from attrs import evolve
+
+from trioproxy.call import Call
+from trioproxy.codec.ratelimits import Allowance, ietf_headers, openai_headers
+from trioproxy.errors import Limited
+from trioproxy.policy.hierarchy import Gauge
+from trioproxy.policy.limits import Dimension
+from trioproxy.policy.reservation import Objection, Rank
+
+OWN = frozenset({Rank.TENANT, Rank.TEAM, Rank.KEY, Rank.END_USER})
+
+_MINUTE, _DAY = 60, 86_400
+# Window in seconds and unit of what is told; concurrency and money have no words in either family of headers.
+_TOLD = {
+    Dimension.REQUESTS_PER_MINUTE: (_MINUTE, "requests"),
+    Dimension.INPUT_TOKENS_PER_MINUTE: (_MINUTE, "tokens"),
+    Dimension.OUTPUT_TOKENS_PER_MINUTE: (_MINUTE, "tokens"),
+    Dimension.TOKENS_PER_MINUTE: (_MINUTE, "tokens"),
+    Dimension.REQUESTS_PER_DAY: (_DAY, "requests"),
+    Dimension.TOKENS_PER_DAY: (_DAY, "tokens"),
+}
+_MONEY = frozenset(
+    {Dimension.MICRO_USD_PER_DAY, Dimension.MICRO_USD_PER_WEEK, Dimension.MICRO_USD_PER_MONTH, Dimension.BALANCE}
+)
+
+
+def lines(gauges: Iterable[Gauge]) -> bytes:
+    """Header lines about these limiters, one of each dimension; OpenAI's names tell the tightest of each unit."""
+    told = [_allowance(gauge) for gauge in gauges if gauge.dimension in _TOLD]
+    if not told:
+        return b""
+    pairs = openai_headers(_tightest(told, "requests"), _tightest(told, "tokens")) + ietf_headers(told)
+    return b"".join([b"%b: %b\r\n" % pair for pair in pairs])
+
+
+def _allowance(gauge: Gauge) -> Allowance:
+    window, unit = _TOLD[gauge.dimension]
+    more = gauge.reset_after
+    if window == _MINUTE:  # it comes back one by one
+        more = min(more, _MINUTE / gauge.limit)
+    name = f"{gauge.scope.rank.value}.{gauge.dimension.value}"
+    return Allowance(name, gauge.limit, gauge.remaining, gauge.reset_after, more, window=window, unit=unit)
+
+
+def _tightest(told: Iterable[Allowance], unit: str) -> Allowance | None:
+    return min((each for each in told if each.unit == unit), key=lambda each: each.remaining, default=None)
+
+
+def throttled(call: Call, provider: str, model: str, wait: float | None) -> Limited:
+    """A provider refused what our limits had let pass."""
+    return Limited(
+        limiter="provider",
+        scope=provider,
+        provider=provider,
+        model=call.facts.model,
+        provider_model=model,
+        retry_after_ms=None if wait is None or wait == math.inf else math.ceil(wait * 1000),
+        tenant_id=call.caller.tenant,
+        api_key_id=call.caller.key_id,
+        request_class=call.traffic_class,
+        estimated_input_tokens=0,
+        estimated_output_tokens=0,
+        gateway_decision="admitted_then_provider_rejected",
+        fallback_allowed=False,  # no model is ever put in another's place
+        trace_id=call.traceparent.split("-")[1] if call.traceparent else call.request_id,
+    )
+
+
+def stopped(told: Limited, objection: Objection) -> Limited:
+    """The same where a limit of ours refused and nothing was sent."""
+    rank, dimension = objection.limiter
+    wait = objection.wait
+    return evolve(
+        told,
+        limiter=f"{rank.value}.{dimension.value}",
+        scope=objection.scope.name,
+        retry_after_ms=None if wait == math.inf else math.ceil(wait * 1000),
+        gateway_decision="rejected_before_dispatch",
+    )
+
+
+def why(objection: Objection) -> str:
+    """A limiter's no in words: whose limit, how much of it is left, what to do."""
+    rank, dimension = objection.limiter
+    whose = rank.value.replace("_", " ") + (f" {objection.scope.name!r}" if objection.scope.name else "")
+    left, needed, limit = (_amount(dimension, n) for n in (objection.remaining, objection.needed, objection.rule.limit))
+    said = f"the {whose} has {left} left of {dimension.value} = {limit} and this call needs {needed}"
+    if objection.wait < math.inf:
+        return f"{said}; wait {objection.wait:.1f} s"
+    return f"{said}; pay in first" if dimension is Dimension.BALANCE else f"{said}; it never fits"
+
+
+def _amount(dimension: Dimension, amount: int) -> str:
+    return f"{amount / 1e6:.6f} USD" if dimension in _MONEY else str(amount)

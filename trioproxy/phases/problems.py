@@ -1,0 +1,30 @@
+"""What the caller of a walk without an answer is told; a 429 says the same whoever refused."""
+
+from attrs import evolve
+
+from trioproxy.call import Call
+from trioproxy.codec.problem import Problem, problem_of
+from trioproxy.errors import ChainExhausted
+from trioproxy.phases.allowance import throttled
+from trioproxy.phases.walk import Walk
+
+
+def problem(call: Call, walk: Walk, error: ChainExhausted) -> Problem:
+    """The end of a chain in the words of the caller."""
+    told = problem_of(error)
+    if told.status != 429:
+        return told
+    if walk.limited and walk.admission is not None:
+        return evolve(told, limited=walk.admission.stopped())
+    channel, model = (walk.records[-1].channel, walk.records[-1].model) if walk.records else _first(walk)
+    limited = throttled(call, walk.channels.state[channel].provider or channel, model, told.retry_after)
+    estimate = walk.admission.estimate if walk.admission is not None else None
+    if estimate is not None:
+        limited = evolve(limited, estimated_input_tokens=estimate.input, estimated_output_tokens=estimate.output)
+    return evolve(told, limited=limited)
+
+
+def _first(walk: Walk) -> tuple[str, str]:
+    """Whom the call would have gone to: all of its channels are resting after a throttle."""
+    candidate = (walk.chain.left_out + walk.chain.steps)[0]
+    return candidate.channel, candidate.model
