@@ -45,6 +45,17 @@ class FakeCapacity:
                     )
         return None
 
+    def fits_in(self, ticket: Ticket, now: float) -> float | None:
+        """Seconds until all its buckets have enough; None while a slot is wanted, whose time nobody knows."""
+        if any(scope in self.slots and self.held.get(scope, 0) >= self.slots[scope] for scope in ticket.scopes):
+            return None
+        waits = [0.0]
+        for tank in filter(None, map(self.tanks.get, ticket.scopes)):
+            tank.refill(now)
+            lacking = min(ticket.cost, tank.burst) - tank.level
+            waits.append(lacking / tank.rate if tank.rate else math.inf if lacking > 0 else 0.0)
+        return max(waits)
+
     def __call__(self, ticket: Ticket, now: float) -> Objection | None:
         self.asked += 1
         objection = self.peek(ticket, now)

@@ -153,10 +153,11 @@ class Lines(RuleBasedStateMachine):
         waiting = [t for t in self._waiting() if not self.queues.lines[t.traffic_class].paused]
         heads = [t for t in waiting if self.queues.lines[t.traffic_class].share.is_head(t)]
         if heads:
-            objection = self.capacity.peek(min(heads, key=self._rank), self.now)
-            assert objection is not None
-            if objection.wait is not None:
-                assert self.wake_at <= self.now + max(objection.wait, 0.001)
+            first = min(heads, key=self._rank)
+            assert self.capacity.peek(first, self.now) is not None
+            wait = self.capacity.fits_in(first, self.now)  # all its buckets, not only the one that objects first
+            if wait is not None:
+                assert self.wake_at <= self.now + max(wait, 0.001) + 1e-6
 
     def teardown(self) -> None:
         """Drained exactly: when all have left, nothing is held, counted or remembered."""
