@@ -418,7 +418,7 @@ async def test_no_line_is_lost_between_the_loop_and_the_writing_thread(autojump_
         async with trio.open_nursery() as nursery:
             nursery.start_soon(writer.run)
             for _ in range(20):
-                for _ in range(50):
+                for _ in range(20):  # 8,000 in all: a thread that is never given a turn has room for them
                     writer.write(str(count))
                     count += 1
                 await trio.sleep(0.01)
