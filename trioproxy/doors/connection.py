@@ -258,13 +258,14 @@ class Connection:
             out = b""
         while True:
             data = await answer.receive()
+            parts = [out]  # joined once: a burst of 50 KB is copied once, not three times
             if data:
-                out += b"%x\r\n%b\r\n" % (len(data), data) if chunked else data
+                parts += (b"%x\r\n" % len(data), data, b"\r\n") if chunked else (data,)
             if answer.ended and chunked:
-                out += LAST_CHUNK
+                parts.append(LAST_CHUNK)
             if answer.lost:
                 return
-            await self._send(out)
+            await self._send(b"".join(parts))
             if answer.ended:
                 return
             out = b""
