@@ -22,6 +22,7 @@ from trioproxy.config.scopes import Scopes
 from trioproxy.doors.data import DataDoor
 from trioproxy.gateway import Gateway
 from trioproxy.http.client import Origin, Upstream
+from trioproxy.http.message import Limits, ResponseSource, readers
 from trioproxy.http.pool import Pool
 from trioproxy.http.silence import SilenceWatch
 from trioproxy.http.wire import Dial, Dialer
@@ -135,7 +136,7 @@ def build(
             channel,
             config.breaker,
             credentials.get(channel.name),
-            upstream=_upstream(channel, dial, silence),
+            upstream=_upstream(channel, dial, silence, readers(config.listen.http)[1]),
             journal=journal,
         )
         for channel in config.channels
@@ -177,7 +178,9 @@ def _request_id() -> str:
     return f"req_{random.getrandbits(96):024x}"
 
 
-def _upstream(channel: Channel, dial: Dial, silence: SilenceWatch) -> Upstream:
+def _upstream(
+    channel: Channel, dial: Dial, silence: SilenceWatch, reader: Callable[[Limits], ResponseSource]
+) -> Upstream:
     origin = Origin.from_url(channel.base_url)
     return Upstream(
         origin,
@@ -186,6 +189,7 @@ def _upstream(channel: Channel, dial: Dial, silence: SilenceWatch) -> Upstream:
         _tls(channel, origin),
         channel.connect_timeout,
         max_answer=channel.max_answer,
+        reader=reader,
         silence=silence,
     )
 

@@ -44,6 +44,7 @@ class Listen:
     write_timeout: float = field(default=30.0, validator=rules.positive)
     drain_timeout: float = field(default=30.0, validator=rules.at_least(0))  # SIGTERM: how long open answers may go on
     max_connections: int = field(default=10_000, validator=rules.at_least(1))
+    http: Literal["httptools", "h11"] = "httptools"  # h11 is pure Python and takes ten times as long
 
 
 @frozen

@@ -17,7 +17,7 @@ from trioproxy.doors.listener import Listener, bind
 from trioproxy.doors.patience import Patience
 from trioproxy.doors.rejection import encoded, full
 from trioproxy.gateway import Gateway
-from trioproxy.http.message import Limits, RequestReader
+from trioproxy.http.message import Limits, RequestSource, readers
 from trioproxy.http.wire import HangupWatch, SocketWire, Wire, WireBroken
 
 
@@ -31,12 +31,14 @@ class DataDoor:
     report: Callable[[Exception], None]
     _hangups: HangupWatch = field(init=False, factory=HangupWatch)
     patience: Patience[Connection] = field(init=False)
+    _reader: Callable[[Limits], RequestSource] = field(init=False)
     _connections: set[Connection] = field(init=False, factory=set)
     _accepting: trio.CancelScope = field(init=False, factory=trio.CancelScope)
     _empty: trio.Event = field(init=False, factory=trio.Event)
     _date: tuple[int, bytes] = field(init=False, default=(0, b""))
 
     def __attrs_post_init__(self) -> None:
+        self._reader = readers(self.listen.http)[0]
         self.patience = Patience(self.listen.idle_timeout, Connection.give_up)
 
     async def run(self, *, task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED) -> None:
@@ -77,7 +79,7 @@ class DataDoor:
             return
         limits = Limits(self.listen.max_head, self.listen.max_headers)
         connection = Connection(
-            wire, self.gateway, self.listen, RequestReader(limits), self.date, self.report, self.patience
+            wire, self.gateway, self.listen, self._reader(limits), self.date, self.report, self.patience
         )
         self._connections.add(connection)
         if self._accepting.cancel_called:  # accepted just before the drain began, and not there when it told the others
