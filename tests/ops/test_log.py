@@ -464,3 +464,15 @@ async def test_neither_prompts_nor_answers_nor_keys_are_in_any_line(
         "a.test",
     ):
         assert secret not in text
+
+
+def test_lines_that_were_lost_are_told_of_once() -> None:
+    sink = Sink()
+    log = Log.to(sink, Logging("json"), lambda: WALL)
+    log.account()
+    log.writer.dropped = 7
+    log.account()
+    log.account()
+    log.writer.flush()
+    (line,) = b"".join(sink.writes).splitlines()
+    assert json.loads(line)["lines"] == 7

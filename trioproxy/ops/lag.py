@@ -66,6 +66,7 @@ class LoopLag:
         """Tell the log once a minute, until cancelled."""
         while True:
             await trio.sleep(REPORT)
+            log.account()
             taken = self.take()
             loud = log.warn if taken.worst >= NOTICED else log.whisper
             p50, p99 = taken.quantile(0.5), taken.quantile(0.99)

@@ -100,6 +100,7 @@ class Log:
     writer: LineWriter
     _processors: tuple[structlog.typing.Processor, ...]
     _least: int
+    _accounted: int = field(init=False, default=0)
 
     @classmethod
     def to(cls, stream: BinaryIO, settings: Logging, wall: Callable[[], float]) -> "Log":
@@ -136,6 +137,13 @@ class Log:
 
     def whisper(self, message: str, **fields: object) -> None:
         self._line("debug", message, fields)
+
+    def account(self) -> None:
+        """Say how many lines could not be written since it was last said."""
+        lost = self.writer.dropped - self._accounted
+        if lost:
+            self._accounted += lost
+            self.warn("dropped", lines=lost)
 
     def _line(self, level: str, name: str, fields: dict[str, Any]) -> None:
         if _LEVELS[level] < self._least:
