@@ -3,6 +3,7 @@
 Only this module constructs; everything else receives what it uses. Nothing here decides about a request.
 """
 
+import gc
 import random
 import signal
 import ssl
@@ -100,6 +101,10 @@ async def serve(
             nursery.start_soon(_signals, door, log)
             async with trio.open_nursery() as doors:
                 addresses = await doors.start(door.run)
+                # What start-up made lives as long as the process. Left to the collector, its first full pass over it holds some
+                # call up for 15 ms (measured).
+                gc.collect()
+                gc.freeze()
                 log.say("listening", addresses=addresses)
                 task_status.started(addresses)
             nursery.cancel_scope.cancel("drained")
