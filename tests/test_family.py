@@ -5,7 +5,7 @@ import trio
 from attrs import define
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trioproxy.supervisor import Family
+from trioproxy.family import Family
 
 
 @define

@@ -8,9 +8,11 @@ from attrs import evolve
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests.fakes.network import wire_pair
+from trioproxy.channel import ChannelState, Pass
 from trioproxy.codec.frame import Shape
 from trioproxy.codec.openai_chat import CHAT
 from trioproxy.errors import AttemptError, Blame, Fault, FaultKind
+from trioproxy.family import Family
 from trioproxy.http.client import Origin, Upstream
 from trioproxy.http.message import ResponseReader
 from trioproxy.http.pool import Connection, Pool
@@ -18,7 +20,7 @@ from trioproxy.http.wire import Wire
 from trioproxy.journal import BreakerMoved, ChannelCooled, ChannelParked, Event, Journal
 from trioproxy.policy.breaker import PRESETS, Breaker, BreakerPolicy
 from trioproxy.policy.slots import Slots, Ticket
-from trioproxy.supervisor import ChannelState, Family, Pass, Supervisor
+from trioproxy.supervisor import Supervisor
 
 PROBING = BreakerPolicy(failures=1, window=0.0, open_for=60.0, probes=1)
 BROKEN = Fault(FaultKind.SERVER_ERROR, Blame.PROVIDER, "503", retry=True, counts=True)

@@ -16,6 +16,7 @@ from attrs import define
 
 from trioproxy.answer import Answer
 from trioproxy.call import Endpoint, Request
+from trioproxy.channel import ChannelStatistics
 from trioproxy.codec.frame import Dialect
 from trioproxy.errors import Refusal, RefusalKind
 from trioproxy.journal import Journal
@@ -23,7 +24,7 @@ from trioproxy.lifecycle import Line, exchange
 from trioproxy.phases import answering, settle
 from trioproxy.phases.authenticate import ANONYMOUS
 from trioproxy.policy.hierarchy import Gauge, QuotaStatistics
-from trioproxy.supervisor import ChannelStatistics, Supervisor
+from trioproxy.supervisor import Supervisor
 
 _MODELS = "/v1/models"
 _LOCAL = ("/healthz", "/readyz", _MODELS)

@@ -7,7 +7,7 @@ from trio.testing import MockClock
 from tests.fakes import steps
 from tests.fakes.network import MemoryWire
 from tests.scene import CHAT, PROMPT, scene
-from trioproxy.app import build
+from trioproxy.assembly import build
 from trioproxy.config.load import parse_config
 from trioproxy.errors import Blame, Fault, FaultKind
 from trioproxy.http.wire import dial

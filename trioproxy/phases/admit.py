@@ -17,6 +17,7 @@ from trioproxy.codec.frame import Facts
 from trioproxy.config.model import Model
 from trioproxy.config.scopes import Scopes
 from trioproxy.errors import Blame, ChainExhausted, Fault, FaultKind, Limited, Refusal, RefusalKind
+from trioproxy.family import Family
 from trioproxy.journal import Usage
 from trioproxy.phases.allowance import OWN, lines, stopped, throttled, why
 from trioproxy.policy.chain import Candidate, Chain
@@ -27,7 +28,7 @@ from trioproxy.policy.limits import NOTHING, Need
 from trioproxy.policy.pricing import Tariff
 from trioproxy.policy.profile import profile_of
 from trioproxy.policy.reservation import Denial, Objection, Path, Rank, Reservation, Scope, Step
-from trioproxy.supervisor import Family, QuotaState
+from trioproxy.supervisor import QuotaState
 
 END_USER = b"x-trioproxy-user"
 LONGEST_USER = 256  # characters that tell one end user from another

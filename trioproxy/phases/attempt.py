@@ -13,16 +13,17 @@ import trio
 from attrs import define, evolve, field
 
 from trioproxy.call import Call
+from trioproxy.channel import ChannelState, Pass
 from trioproxy.codec.frame import StreamReader
 from trioproxy.codec.problem import problem_of
 from trioproxy.errors import AttemptError, Blame, Fault, FaultKind, Refusal
+from trioproxy.family import Family
 from trioproxy.http.client import Exchange
 from trioproxy.journal import AttemptRecord, Usage
 from trioproxy.phases.holding import Holding, fault_of
 from trioproxy.phases.relay import Relay
 from trioproxy.phases.waiting import Waiting
 from trioproxy.policy.slots import Ticket
-from trioproxy.supervisor import ChannelState, Family, Pass
 
 MAX_ERROR_BODY = 65_536
 ERROR_BODY_TIMEOUT = 5.0

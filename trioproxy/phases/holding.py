@@ -10,6 +10,7 @@ from collections.abc import Callable
 from attrs import define, evolve, field
 
 from trioproxy.call import Call
+from trioproxy.channel import ChannelState
 from trioproxy.codec.frame import Frame, Kind, StreamReader
 from trioproxy.codec.sse import EventTooLong
 from trioproxy.errors import AttemptError, Fault
@@ -18,7 +19,6 @@ from trioproxy.journal import Usage
 from trioproxy.phases.relay import CUT, TOO_LONG, again, patience_for
 from trioproxy.phases.waiting import Wait, Waiting
 from trioproxy.policy.gate import UNREADABLE, Gate, Verdict
-from trioproxy.supervisor import ChannelState
 
 # What assured mode holds at most; a longer stream is committed as it stands and goes on in plain mode.
 MAX_ASSURED = 16 * 1024 * 1024

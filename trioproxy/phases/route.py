@@ -9,11 +9,12 @@ from collections.abc import Iterable
 from attrs import define, frozen
 
 from trioproxy.call import Call, Caller
+from trioproxy.channel import ChannelState
 from trioproxy.config.model import Channel, Model
 from trioproxy.errors import Blame, ChainExhausted, Fault, FaultKind, Refusal, RefusalKind
+from trioproxy.family import Family
 from trioproxy.policy.access import Catalogue, allows
 from trioproxy.policy.chain import Candidate, Chain, bind, build, order_links
-from trioproxy.supervisor import ChannelState, Family
 
 
 @frozen

@@ -10,12 +10,13 @@ import trio
 from attrs import define, field
 
 from trioproxy.call import Call
+from trioproxy.channel import ChannelState
 from trioproxy.errors import ChainExhausted, Fault, FaultKind
+from trioproxy.family import Family
 from trioproxy.journal import AttemptRecord
 from trioproxy.phases.admit import Admission
 from trioproxy.phases.attempt import Attempt
 from trioproxy.policy.chain import Candidate, Chain
-from trioproxy.supervisor import ChannelState, Family
 
 UNSENT = frozenset({FaultKind.SATURATED, FaultKind.CONNECT})
 

@@ -1,0 +1,162 @@
+"""One configuration becomes objects. Nothing here decides about a request, and nothing is opened or started."""
+
+import random
+import ssl
+from collections.abc import Callable, Mapping
+
+from trioproxy.call import Endpoint
+from trioproxy.channel import ChannelState
+from trioproxy.codec.frame import Shape
+from trioproxy.codec.openai_chat import CHAT
+from trioproxy.config.model import Channel, Config, Params, Price
+from trioproxy.config.scopes import Scopes
+from trioproxy.family import Family
+from trioproxy.gateway import Gateway
+from trioproxy.http.client import Origin, Upstream
+from trioproxy.http.message import Limits, ResponseSource, readers
+from trioproxy.http.pool import Pool
+from trioproxy.http.silence import SilenceWatch
+from trioproxy.http.wire import Dial
+from trioproxy.journal import Journal
+from trioproxy.lifecycle import Line
+from trioproxy.phases.admit import Admitter, Provider
+from trioproxy.phases.authenticate import Keyring
+from trioproxy.phases.classify import Classifier
+from trioproxy.phases.route import Router
+from trioproxy.policy.breaker import PRESETS, Breaker, BreakerPolicy
+from trioproxy.policy.charges import charge_of
+from trioproxy.policy.learned import Learned
+from trioproxy.policy.pricing import Tariff
+from trioproxy.policy.slots import Slots
+from trioproxy.supervisor import QuotaState, Supervisor
+
+CHAT_COMPLETIONS = Endpoint("chat.completions", "/v1/chat/completions", "/chat/completions", CHAT)
+SHORTEST_SECRET = 8  # characters; what is shorter is a placeholder for a server that asks for no key
+ENDPOINTS = {endpoint.path: endpoint for endpoint in (CHAT_COMPLETIONS,)}
+
+
+def build(
+    config: Config, credentials: Mapping[str, str], *, dial: Dial, journal: Journal, wall: Callable[[], float]
+) -> Gateway:
+    """The objects of one configuration. Opens nothing."""
+    silence = SilenceWatch()
+    states = {
+        channel.name: _channel(
+            channel,
+            config.breaker,
+            credentials.get(channel.name),
+            upstream=_upstream(channel, dial, silence, readers(config.listen.http)[1]),
+            journal=journal,
+        )
+        for channel in config.channels
+    }
+    channels = Family(states)
+    classifier = Classifier(config.defaults, config.classes, config.listen.max_body, _request_id)
+    quota = Family(QuotaState(learned=Learned(config.quota.output)))
+    scopes = Scopes.of(config)
+    line = Line(
+        Keyring.of(config.keys),
+        classifier,
+        Router.of(config.models, config.channels, channels),
+        journal,
+        wall,
+        None if scopes is None else Admitter(quota, scopes, _providers(config, scopes), wall),
+    )
+    return Gateway(line, Supervisor(channels, silence, quota), ENDPOINTS, CHAT)
+
+
+def _providers(config: Config, scopes: Scopes) -> dict[str, Provider]:
+    return {
+        channel.name: Provider(
+            _provider(channel),
+            charge_of(channel.provider),
+            None if channel.price is None else _tariff(channel.price),
+            scopes.channels.get(channel.name),
+        )
+        for channel in config.channels
+    }
+
+
+def _provider(channel: Channel) -> str:
+    """Whose channel it is, as a caller is told."""
+    return channel.name if channel.provider == "other" else channel.provider
+
+
+def _request_id() -> str:
+    """Unique, not secret; `secrets` would ask the kernel at every call."""
+    return f"req_{random.getrandbits(96):024x}"
+
+
+def _upstream(
+    channel: Channel, dial: Dial, silence: SilenceWatch, reader: Callable[[Limits], ResponseSource]
+) -> Upstream:
+    origin = Origin.from_url(channel.base_url)
+    return Upstream(
+        origin,
+        dial,
+        Pool(channel.keepalive),
+        _tls(channel, origin),
+        channel.connect_timeout,
+        max_answer=channel.max_answer,
+        reader=reader,
+        silence=silence,
+    )
+
+
+def _channel(
+    channel: Channel, breaker: str | BreakerPolicy, credential: str | None, *, upstream: Upstream, journal: Journal
+) -> ChannelState:
+    chosen = channel.breaker or breaker
+    return ChannelState(
+        channel.name,
+        upstream,
+        CHAT,
+        _shape(channel.params),
+        Breaker(PRESETS[chosen] if isinstance(chosen, str) else chosen),
+        Slots(channel.max_concurrency),
+        channel.slot_timeout,
+        channel.max_answer,
+        journal,
+        request_lines=_request_lines(channel, upstream.origin, credential),
+        secrets=_secrets(credential, upstream.origin),
+        tariff=None if channel.price is None else _tariff(channel.price),
+        provider=_provider(channel),
+        disabled="it has no credential" if channel.auth != "none" and channel.api_key and credential is None else None,
+    )
+
+
+def _tariff(price: Price) -> Tariff:
+    return Tariff(price.input, price.input if price.cached_input is None else price.cached_input, price.output)
+
+
+def _secrets(credential: str | None, origin: Origin) -> tuple[str, ...]:
+    """What is taken out of a provider's words. A host called `model` or a key called `none` is a word like any other."""
+    key = (credential,) if credential is not None and len(credential) >= SHORTEST_SECRET else ()
+    return (*key, origin.host) if "." in origin.host or ":" in origin.host else key
+
+
+def _tls(channel: Channel, origin: Origin) -> ssl.SSLContext | None:
+    """Always verified; `ca_file` adds a private authority."""
+    return ssl.create_default_context(cafile=channel.ca_file) if origin.tls else None
+
+
+def _shape(params: Params) -> Shape:
+    allow = None if params.allow is None else frozenset(params.allow)
+    return Shape(params.rename, allow, params.null_content, params.include_usage)
+
+
+def _request_lines(channel: Channel, origin: Origin, credential: str | None) -> bytes:
+    """The part of a request's head that is the same for every call."""
+    lines = {
+        "host": origin.authority,
+        "content-type": "application/json",
+        "accept": "application/json, text/event-stream",
+        "accept-encoding": "identity",  # a compressed stream arrives in lumps
+        "user-agent": "trioproxy",
+        **{name.lower(): value for name, value in channel.headers.items()},
+    }
+    if credential is not None and channel.auth == "bearer":
+        lines["authorization"] = f"Bearer {credential}"
+    elif credential is not None and channel.auth == "api-key":
+        lines["api-key"] = credential
+    return "".join(f"{name}: {value}\r\n" for name, value in lines.items()).encode("latin-1")
