@@ -86,6 +86,12 @@ class ExchangeEnded:
     limiter: str = ""
     scope: str = ""
     wait: float | None = None
+    queued: float = 0.0  # seconds in the queue of its class
+    session: str = ""  # the conversation that it belongs to, where the caller says so
+    arm: str = ""  # of a rollout: "baseline" or "candidate"
+    fallback: str = ""  # the model that answered in place of the one asked for, where a policy allowed it
+    # What the same tokens would have cost at the channel of first choice, micro-USD; None where that was asked, or is unknown.
+    preferred_cost: int | None = None
 
 
 @frozen
@@ -120,7 +126,109 @@ class ChannelCooled:
     now: float
 
 
-Event = ExchangeEnded | BreakerMoved | ChannelParked | ChannelCooled
+@frozen
+class AnswerBegan:
+    """An answer's first byte may go downstream: from here on the call costs somebody something."""
+
+    request_id: str
+    channel: str
+    model: str
+    key_id: str
+    tenant: str
+    estimated_input: int
+    estimated_output: int
+
+
+@frozen
+class ProbeRan:
+    """A health check: a minimal real completion. `cost` is micro-USD, None where the price is unknown."""
+
+    channel: str
+    model: str
+    ok: bool
+    why: str  # "" where it is well
+    seconds: float
+    usage: Usage
+    cost: int | None
+    now: float
+
+
+@frozen
+class Switched:
+    """A model's calls go to another channel first. `was` is "" at the start, `channel` "" where nobody is left."""
+
+    model: str
+    was: str
+    channel: str
+    cause: str
+    now: float
+
+
+@frozen
+class LimitLearned:
+    """What a channel is given was corrected by what its provider said. `unit` is "requests" or "tokens", per minute."""
+
+    channel: str
+    unit: str
+    was: float
+    limit: float
+    why: str
+    now: float
+
+
+@frozen
+class GrowthPaused:
+    """A channel's (or a rollout's) growth stopped by itself, or goes on again where `why` is ""."""
+
+    subject: str
+    why: str
+    now: float
+
+
+@frozen
+class BudgetNearing:
+    """So much of a budget is spent or held: `share` of 1. Told once per period of the budget."""
+
+    limiter: str
+    scope: str
+    share: float
+    now: float
+
+
+@frozen
+class RolloutMoved:
+    """A rollout is somewhere else. `percent` of the keys go to the candidate; `state` is "running", "paused", "done" or "rolled_back"."""
+
+    model: str
+    percent: int
+    state: str
+    why: str
+    now: float
+
+
+@frozen
+class StoreTroubled:
+    """The ledger cannot be written, or can again where `why` is "". `waiting` records are kept meanwhile."""
+
+    why: str
+    waiting: int
+    now: float
+
+
+Event = (
+    ExchangeEnded
+    | AnswerBegan
+    | BreakerMoved
+    | ChannelParked
+    | ChannelCooled
+    | ProbeRan
+    | Switched
+    | LimitLearned
+    | GrowthPaused
+    | BudgetNearing
+    | RolloutMoved
+    | StoreTroubled
+)
 Subscriber = Callable[[Event], None]
 
 

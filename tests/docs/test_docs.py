@@ -42,7 +42,7 @@ from trioproxy.http.message import MessageError
 from trioproxy.http.pool import Pool
 from trioproxy.journal import AttemptRecord, EndReason, ExchangeEnded, Usage
 from trioproxy.lifecycle import __doc__ as line_doc
-from trioproxy.ops import log
+from trioproxy.ops import lines, log
 from trioproxy.phases import holding
 from trioproxy.policy import gate
 from trioproxy.policy.breaker import PRESETS, BreakerPolicy
@@ -291,11 +291,16 @@ def full_exchange() -> ExchangeEnded:
         limiter="key.tokens_per_day",
         scope="k",
         wait=1.0,
+        queued=0.5,
+        session="s",
+        arm="baseline",
+        fallback="m2",
+        preferred_cost=1,
     )
 
 
 def test_every_field_of_a_log_line_is_documented_and_no_other() -> None:
-    line = log._exchange(full_exchange())
+    line = lines._exchange(full_exchange())
     attempts: Any = line["attempts"]
     events, fields, inner = tables(section(OPERATING, "The log"))
     assert sorted(name for row in fields for name in words(row[0])) == sorted(line)

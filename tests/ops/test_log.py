@@ -16,8 +16,6 @@ from trioproxy.config.model import Logging
 from trioproxy.errors import Blame, Fault, FaultKind
 from trioproxy.journal import (
     AttemptRecord,
-    BreakerMoved,
-    ChannelCooled,
     ChannelParked,
     EndReason,
     Event,
@@ -179,38 +177,6 @@ def test_what_does_not_apply_is_left_out() -> None:
 def test_an_unknown_price_is_null_and_not_nothing() -> None:
     assert line_of(PLAIN)["usd"] == 0.0
     assert line_of(evolve(PLAIN, cost=None))["usd"] is None
-
-
-@pytest.mark.parametrize(
-    ("event", "said"),
-    [
-        (
-            BreakerMoved("a", "closed", "open", 5.0, 65.0),
-            {"event": "breaker", "level": "warning", "channel": "a", "was": "closed", "state": "open"},
-        ),
-        (
-            BreakerMoved("a", "open", "half_open", 65.0),
-            {"event": "breaker", "level": "info", "channel": "a", "was": "open", "state": "half_open"},
-        ),
-        (
-            ChannelParked("a", "auth", "the key was refused", 300.0, 5.0),
-            {
-                "event": "parked",
-                "level": "error",
-                "channel": "a",
-                "kind": "auth",
-                "message": "the key was refused",
-                "seconds": 300.0,
-            },
-        ),
-        (
-            ChannelCooled("a", "rate_limited", 1.0 / 3, 5.0),
-            {"event": "cooling", "level": "info", "channel": "a", "kind": "rate_limited", "seconds": 0.333},
-        ),
-    ],
-)
-def test_the_line_of_a_channel_that_changed_has_every_field(event: Event, said: dict[str, Any]) -> None:
-    assert line_of(event) == {**said, "timestamp": "2025-11-24T16:00:00.250Z"}
 
 
 def test_a_bug_is_told_with_its_traceback_in_one_line() -> None:

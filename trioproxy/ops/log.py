@@ -8,7 +8,7 @@ No prompt text and no secret is in any event, so none can get here.
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, BinaryIO
 
 import structlog
@@ -17,28 +17,13 @@ from attrs import define, field
 
 from trioproxy.codec import jsonread
 from trioproxy.config.model import Logging
-from trioproxy.errors import Fault
-from trioproxy.journal import (
-    AttemptRecord,
-    BreakerMoved,
-    ChannelCooled,
-    ChannelParked,
-    EndReason,
-    Event,
-    ExchangeEnded,
-)
+from trioproxy.journal import Event
+from trioproxy.ops.lines import line_of
 from trioproxy.ops.story import told
 
 MAX_WAITING = 10_000
 LAST_WORDS = 2.0  # seconds for the last lines at the end
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
-# How loud an end is. A caller's own mistake is no news to the operator.
-_LOUD = {
-    EndReason.CHAIN_EXHAUSTED: "error",
-    EndReason.BUG: "error",
-    EndReason.CUT_AFTER_COMMIT: "warning",
-    EndReason.DEADLINE: "warning",
-}
 
 
 @define(eq=False)
@@ -112,18 +97,9 @@ class Log:
         return cls(LineWriter(stream), processors, _LEVELS[settings.level])
 
     def __call__(self, event: Event) -> None:
-        match event:
-            case ExchangeEnded():
-                self._line(_LOUD.get(event.reason, "info"), "exchange", _exchange(event))
-            case BreakerMoved():
-                fields = {"channel": event.channel, "was": event.was, "state": event.state}
-                self._line("warning" if event.state == "open" else "info", "breaker", fields)
-            case ChannelParked():
-                fields = {"channel": event.channel, "kind": event.kind, "message": event.message}
-                self._line("error", "parked", {**fields, "seconds": round(event.seconds, 3)})
-            case ChannelCooled():
-                fields = {"channel": event.channel, "kind": event.kind}
-                self._line("info", "cooling", {**fields, "seconds": round(event.seconds, 3)})
+        line = line_of(event)
+        if line is not None:
+            self._line(*line)
 
     def bug(self, exc: BaseException) -> None:
         """A fault of our own, with its traceback."""
@@ -179,57 +155,3 @@ def _printable(_logger: object, _method: str, event: dict[str, Any]) -> dict[str
 
 def _render_json(_logger: object, _method: str, event: dict[str, Any]) -> bytes:
     return jsonread.write(event)  # an upstream's words may hold what UTF-8 cannot
-
-
-def _exchange(event: ExchangeEnded) -> dict[str, object]:
-    usage = event.usage
-    line: dict[str, object] = {
-        "request_id": event.request_id,
-        "reason": event.reason.value,
-        "status": event.status,
-        "endpoint": event.endpoint,
-        "model": event.model,
-        "stream": event.stream,
-        "key": event.key_id,
-        "tenant": event.tenant,
-        "class": event.traffic_class,
-        "ms": round(event.duration * 1000, 2),
-        "overhead_ms": round(event.overhead * 1000, 2),
-        "input": usage.input,
-        "cached": usage.cached,
-        "output": usage.output,
-        "usd": None if event.cost is None else event.cost / 1e6,
-        "bytes_out": event.bytes_out,
-        "attempts": [_attempt(record) for record in event.attempts],
-    }
-    if usage.estimated:
-        line["estimated"] = True
-    if event.skipped:
-        line["skipped"] = dict(event.skipped)
-    if event.estimated_input:
-        line["estimated_input"], line["estimated_output"] = event.estimated_input, event.estimated_output
-    if event.limiter:
-        line["limiter"], line["scope"], line["wait"] = event.limiter, event.scope, event.wait
-    if event.note:
-        line["note"] = event.note
-    if event.traceparent:
-        line["traceparent"] = event.traceparent
-    return line
-
-
-def _attempt(record: AttemptRecord) -> dict[str, object]:
-    line: dict[str, object] = {"channel": record.channel, "model": record.model, "ms": round(record.duration * 1000, 2)}
-    if record.first_content is not None:
-        line["first_ms"] = round(record.first_content * 1000, 2)
-    if record.fault is not None:
-        line.update(_fault(record.fault))
-    return line
-
-
-def _fault(fault: Fault) -> Mapping[str, object]:
-    return {
-        "fault": fault.kind.value,
-        "blame": fault.blame.value,
-        "upstream_status": fault.status,
-        "why": fault.message,
-    }
