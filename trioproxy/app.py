@@ -19,7 +19,7 @@ from trioproxy.doors.data import DataDoor
 from trioproxy.gateway import Gateway
 from trioproxy.http.wire import Dial, Dialer
 from trioproxy.journal import Journal
-from trioproxy.ops.lag import LoopLag
+from trioproxy.ops.lag import report
 from trioproxy.ops.log import LAST_WORDS, Log
 
 
@@ -41,6 +41,7 @@ async def open_gateway(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(gateway.supervisor.sweep)
         nursery.start_soon(gateway.supervisor.silence.watch)
+        nursery.start_soon(gateway.supervisor.lag.watch)
         if gateway.line.admitter is not None:
             nursery.start_soon(gateway.supervisor.sweep_quota, wall)
         try:
@@ -70,9 +71,7 @@ async def serve(
             open_gateway(config, credentials=credentials, journal=journal) as gateway,
         ):
             nursery.start_soon(log.writer.run)
-            lag = LoopLag()
-            nursery.start_soon(lag.run)
-            nursery.start_soon(lag.report, log)
+            nursery.start_soon(report, gateway.supervisor.lag, log)
             door = DataDoor(gateway, config.listen, wall_clock, log.bug)
             nursery.start_soon(_signals, door, log)
             async with trio.open_nursery() as doors:

@@ -20,6 +20,7 @@ from trioproxy.channel import ChannelStatistics
 from trioproxy.codec.frame import Dialect
 from trioproxy.errors import Refusal, RefusalKind
 from trioproxy.journal import Journal
+from trioproxy.lag import LagStatistics
 from trioproxy.lifecycle import Line, exchange
 from trioproxy.phases import answering, settle
 from trioproxy.phases.authenticate import ANONYMOUS
@@ -73,6 +74,10 @@ class Gateway:
     def statistics(self) -> dict[str, ChannelStatistics]:
         """A reading of every channel."""
         return self.supervisor.statistics(trio.current_time())
+
+    def lag(self) -> LagStatistics:
+        """How late the loop has run since the gateway was opened, as a histogram."""
+        return self.supervisor.lag.statistics()
 
     def quota(self) -> QuotaStatistics:
         """A reading of the quota: what open calls hold, and what was refused."""
