@@ -41,7 +41,6 @@ async def open_gateway(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(gateway.supervisor.sweep)
         nursery.start_soon(gateway.supervisor.silence.watch)
-        nursery.start_soon(gateway.supervisor.lag.watch)
         if gateway.line.admitter is not None:
             nursery.start_soon(gateway.supervisor.sweep_quota, wall)
         try:
@@ -71,6 +70,7 @@ async def serve(
             open_gateway(config, credentials=credentials, journal=journal) as gateway,
         ):
             nursery.start_soon(log.writer.run)
+            nursery.start_soon(gateway.supervisor.lag.watch)
             nursery.start_soon(report, gateway.supervisor.lag, log)
             door = DataDoor(gateway, config.listen, wall_clock, log.bug)
             nursery.start_soon(_signals, door, log)

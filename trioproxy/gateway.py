@@ -76,7 +76,7 @@ class Gateway:
         return self.supervisor.statistics(trio.current_time())
 
     def lag(self) -> LagStatistics:
-        """How late the loop has run since the gateway was opened, as a histogram."""
+        """How late the loop has run, as a histogram; empty where nobody runs `supervisor.lag.watch`, as `serve` does."""
         return self.supervisor.lag.statistics()
 
     def quota(self) -> QuotaStatistics:

@@ -73,6 +73,8 @@ async def test_a_loop_that_is_blocked_is_late() -> None:
 
 
 async def test_a_gateway_tells_how_late_its_loop_has_run(autojump_clock: MockClock) -> None:
-    async with scene("a") as s:
+    async with scene("a") as s, trio.open_nursery() as nursery:
+        nursery.start_soon(s.gateway.supervisor.lag.watch)
         await trio.sleep(10.05)
         assert sum(s.gateway.lag().counts) == 100
+        nursery.cancel_scope.cancel()
