@@ -51,7 +51,7 @@ class Gateway:
 
         Whatever can be expected to go wrong is an `Answer` with a status, a body in the endpoint's dialect and `error`
         set. Cancelling the block, or leaving it early, gives up the call: its upstream connection is closed at once.
-        An exception raised inside the block comes out as a nursery passes it on, in an `ExceptionGroup`.
+        An exception raised inside the block comes out of a stream as a nursery passes it on, in an `ExceptionGroup`, else as it is.
         """
         endpoint = self.endpoints.get(request.path)
         if endpoint is not None and request.method == "POST":

@@ -46,7 +46,7 @@ class Attempt:
     rewrite_model: str | None = None
     callers_name: bool = False  # the provider's name for the model came from the caller, not from our configuration
     longest: float = math.inf  # seconds that an answer may stream
-    decided: trio.Event = field(init=False, factory=trio.Event)
+    decided: bool = field(init=False, default=False)
     committed: bool = field(init=False, default=False)
     skipped: bool = field(init=False, default=False)
     fault: Fault | None = field(init=False, default=None)
@@ -79,7 +79,7 @@ class Attempt:
         self.answered = trio.current_time()
         if self.fault is None and not self.skipped:
             self._commit()
-        self.decided.set()
+        self.decided = True
 
     async def _try(self, waiting: Waiting) -> None:
         await self.channel.slot(self._ticket)
@@ -199,7 +199,7 @@ class Attempt:
 
     def record(self, now: float) -> AttemptRecord:
         """The attempt as the journal tells it. A unary answer is over when it is here, a stream when it was relayed."""
-        end = self.answered if self.decided.is_set() and self.relay is None else now
+        end = self.answered if self.decided and self.relay is None else now
         return AttemptRecord(
             self.channel.name,
             self.model,
