@@ -28,6 +28,7 @@ from trioproxy.policy.slots import Ticket
 MAX_ERROR_BODY = 65_536
 ERROR_BODY_TIMEOUT = 5.0
 MODEL_PARK = 600.0  # a deployment that is being set up needs minutes
+NO_EVIDENCE = frozenset({FaultKind.DEADLINE, FaultKind.DRAINED})
 
 
 class Skipped(Exception):
@@ -192,7 +193,7 @@ class Attempt:
             return
         fault = self.fault or (self.relay.fault if self.relay else None)
         known = self.committed or self.fault is not None
-        if known and evidence and not (fault and fault.kind is FaultKind.DEADLINE):
+        if known and evidence and not (fault and fault.kind in NO_EVIDENCE):
             self.family.post(self.channel.settle, leave, fault, now)
         else:
             self.family.post(self.channel.abandon, leave, now)

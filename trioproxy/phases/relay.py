@@ -29,6 +29,7 @@ CUT = Fault(FaultKind.CUT, Blame.PROVIDER, "the upstream's answer ended early", 
 TOO_LONG = Fault(
     FaultKind.TOO_LONG, Blame.PROVIDER, "one frame of the upstream's answer is over the limit", counts=True
 )
+DRAINED = Fault(FaultKind.DRAINED, Blame.ADAPTER, "the gateway was stopped in the middle of the answer")
 OUT_OF_TIME = Fault(FaultKind.DEADLINE, Blame.CLIENT, "the deadline passed in the middle of the answer")
 
 
@@ -121,6 +122,11 @@ class Relay:
     def give_up(self, now: float) -> None:
         """As `Watched.give_up`."""
         self._late = OUT_OF_TIME if now >= self.deadlines.total else STALLED
+        self.exchange.abort()
+
+    def interrupt(self) -> None:
+        """As `Source.interrupt`."""
+        self._late = DRAINED
         self.exchange.abort()
 
     def _look(self) -> bytes:
