@@ -62,7 +62,7 @@ async def serve(
     Reports the bound addresses once it serves. Raises `OSError` where it cannot bind.
     """
     log = log or Log.to(_stdout(), config.log, wall_clock)
-    journal = Journal()
+    journal = Journal(log.bug)
     journal.subscribe(log)
     try:
         async with (
