@@ -103,6 +103,7 @@ class Connection:
         finally:
             self.patience.end(self)
             self.wire.close()
+            self.reader.close()
 
     def leave(self) -> None:
         """End after the present answer; at once where there is none."""

@@ -15,7 +15,6 @@ from attrs import define, evolve, field
 from trioproxy.call import Call
 from trioproxy.channel import ChannelState, Pass
 from trioproxy.codec.frame import StreamReader
-from trioproxy.codec.problem import problem_of
 from trioproxy.errors import AttemptError, Blame, Fault, FaultKind, Refusal
 from trioproxy.family import Family
 from trioproxy.http.client import Exchange
@@ -156,10 +155,7 @@ class Attempt:
         deadlines = self.call.deadlines
         if self.longest < math.inf:
             deadlines = evolve(deadlines, total=min(deadlines.total, self.answered + self.longest))
-        self.relay = Relay(self.exchange, reader, deadlines, idle, self._error_frame, held, complete)
-
-    def _error_frame(self, fault: Fault) -> bytes:
-        return self.call.endpoint.dialect.error_frame(problem_of(AttemptError(fault)))
+        self.relay = Relay(self.exchange, reader, deadlines, idle, self.call.endpoint.dialect, held, complete)
 
     # Afterwards
 

@@ -7,12 +7,12 @@ time ends with one truthful error frame and no terminator.
 
 import contextlib
 import math
-from collections.abc import Callable
 
 import trio
 from attrs import define, field
 
-from trioproxy.codec.frame import StreamReader
+from trioproxy.codec.frame import Dialect, StreamReader
+from trioproxy.codec.problem import problem_of
 from trioproxy.codec.sse import EventTooLong
 from trioproxy.errors import AttemptError, Blame, Fault, FaultKind
 from trioproxy.http.client import Exchange
@@ -45,7 +45,7 @@ class Relay:
     reader: StreamReader
     deadlines: Deadlines
     idle: float
-    error_frame: Callable[[Fault], bytes]
+    dialect: Dialect
     _held: bytes
     complete: bool = False  # what is held is the whole answer, terminator included
     ended: bool = field(init=False, default=False)
@@ -153,7 +153,7 @@ class Relay:
     def _fail(self, fault: Fault) -> bytes:
         self.fault = fault
         self.ended = True
-        return self.error_frame(fault)
+        return self.dialect.error_frame(problem_of(AttemptError(fault)))
 
 
 def patience_for(reader: StreamReader, idle: float) -> float:
