@@ -329,3 +329,13 @@ async def test_what_nobody_can_serve_is_told_and_that_somebody_can_again(autojum
             ("breaker_open", "recovered"),
             ("chain_exhausted", "recovered"),
         ]
+
+
+async def test_a_moment_s_rest_is_no_outage(autojump_clock: MockClock) -> None:
+    """A model whose only channel is throttled for a second is refused with 429, and nobody is woken for that."""
+    async with scene("a") as s:
+        s.a.script(steps.error(429, headers=[("retry-after", "1")]), steps.chat("hello"))
+        assert [(await s.post()).status for _ in range(3)] == [429, 429, 429]
+        assert [len(event.attempts) for event in s.ended] == [1, 0, 0]
+        await s.rest(10)
+        assert told(s) == []

@@ -17,7 +17,8 @@ def ended(
 ) -> ExchangeEnded:
     attempts = (AttemptRecord("a", "m", 0.0, 0.1, fault),)
     given = {"model": "m", "tenant": "t", "traffic_class": "batch", "attempts": attempts, "usage": usage}
-    return ExchangeEnded("r", reason, 200, "/", **given | fields)  # type: ignore[arg-type]
+    given |= {"status": 200, **fields}
+    return ExchangeEnded("r", reason, endpoint="/", **given)  # type: ignore[arg-type]
 
 
 def begun(spikes: Spikes, now: float, waiting: dict[str, int] | None = None) -> list[tuple[str, str]]:
@@ -54,6 +55,13 @@ def test_refusals_must_pass_their_share_of_a_class(refused: int, abnormal: bool)
         spikes.count(ended(reason, attempts=()))
         spikes.count(ended(traffic_class="interactive"))
     assert begun(spikes, 0.0) == ([("class_refused", "batch")] if abnormal else [])
+
+
+def test_a_429_is_a_refusal_whoever_is_behind_it() -> None:
+    spikes = Spikes(Thresholds(rate_limited=0))
+    for _ in range(20):
+        spikes.count(ended(EndReason.CHAIN_EXHAUSTED, THROTTLED, status=429))
+    assert begun(spikes, 0.0) == [("class_refused", "batch")]
 
 
 @pytest.mark.parametrize(("seconds", "abnormal"), [(60.0, False), (60.5, True)])
