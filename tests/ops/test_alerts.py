@@ -5,6 +5,7 @@ import hashlib
 import hmac
 import io
 import json
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -16,8 +17,10 @@ from tests.fakes import steps
 from tests.fakes.upstream import Exchange, FakeUpstream, Step
 from tests.scene import Scene, scene
 from trioproxy.config.model import Logging
-from trioproxy.journal import AlertCause, AlertLost, AlertTold, BreakerMoved, ChannelParked, ExchangeEnded
+from trioproxy.journal import AlertCause, AlertLost, AlertTold, BreakerMoved, ChannelParked, ExchangeEnded, Journal
+from trioproxy.ops.alerts import Alerting
 from trioproxy.ops.log import Log
+from trioproxy.policy.watching import NOBODY, Watch
 
 SECRET = "whsec_" + base64.b64encode(b"a key of the receiver's").decode()
 SINK = '[alerts]\nsource = "gw"\n[[alerts.sinks]]\nurl = "http://hook.test/in/T0KEN/?x=1"\nsecret = { env = "S" }\n'
@@ -339,3 +342,17 @@ async def test_a_moment_s_rest_is_no_outage(autojump_clock: MockClock) -> None:
         assert [len(event.attempts) for event in s.ended] == [1, 0, 0]
         await s.rest(10)
         assert told(s) == []
+
+
+class Puzzled(Watch):
+    """A watch with a bug."""
+
+    def tick(self, now: float, waiting: Mapping[str, int] = NOBODY) -> list[AlertTold]:
+        raise ZeroDivisionError
+
+
+async def test_a_bug_in_the_watch_costs_alerts_and_nothing_else(autojump_clock: MockClock) -> None:
+    watch = Alerting(Journal(), Puzzled())
+    with trio.move_on_after(10.5):
+        await watch.run()
+    assert watch.broken == 10

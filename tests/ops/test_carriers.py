@@ -17,7 +17,7 @@ from trioproxy.config.model import Alerts, Secret, Sink
 from trioproxy.http.wire import Wire
 from trioproxy.journal import AlertTold
 from trioproxy.ops.alerts import trial, wrapper
-from trioproxy.ops.carriers import Command, carriers
+from trioproxy.ops.carriers import Command, _kill, carriers
 from trioproxy.ops.couriers import Courier, Miss, Parcel, tried
 
 PARCEL = Parcel("msg_1", b'{"type":"alert.raised"}')
@@ -81,6 +81,13 @@ async def test_a_command_that_hangs_is_killed_with_all_that_it_has_started(tmp_p
     with trio.fail_after(10):
         while any(map(alive, pids)):
             await trio.lowlevel.checkpoint()
+
+
+async def test_a_command_that_ends_as_it_is_to_be_killed_is_no_error() -> None:
+    process = await trio.lowlevel.open_process([sys.executable, "-c", ""], start_new_session=True)
+    await process.wait()
+    await _kill(process)
+    assert process.returncode == 0
 
 
 def alive(pid: int) -> bool:

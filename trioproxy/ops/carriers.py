@@ -4,6 +4,7 @@ Neither shows what must not be shown: a webhook is called by its host alone, sin
 and a command sees none of our environment but the few variables that programs need to run at all.
 """
 
+import contextlib
 import os
 import signal
 import ssl
@@ -141,6 +142,8 @@ class Command:
         return None if code == 0 else Miss(f"it ended by signal {-code}" if code < 0 else f"it ended with {code}")
 
 
-async def _kill(process: trio.Process) -> None:
-    """The whole session, at once: a program that hangs does not hear a request."""
-    os.killpg(process.pid, signal.SIGKILL)
+async def _kill(process: trio.Process) -> None:  # noqa: ASYNC124 - Trio awaits it
+    """The whole session, at once: a program that hangs does not hear a request. One that ends just now is no error."""
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
