@@ -15,7 +15,12 @@ MOST_REASONS = 3
 def show(run: Regression, console: Console) -> None:
     """Print it. What a model said cannot move the cursor or set a colour: control characters are marked, markup is none."""
     plan = run.plan
-    table = Table(title=plain(plan.prompts.name) if plan.prompts.name else None, title_justify="left", show_lines=True)
+    table = Table(
+        title=plain(plan.prompts.name) if plan.prompts.name else None,
+        title_justify="left",
+        show_lines=True,
+        title_style="bold",
+    )
     table.add_column("prompt", overflow="fold")
     for target in plan.targets:
         table.add_column(plain(target.name), overflow="fold")
@@ -51,8 +56,9 @@ def _cell(outcomes: list[Outcome]) -> Text:
     good = passed == len(outcomes)
     verdict = ("passes" if good else "fails") if len(outcomes) == 1 else f"{passed}/{len(outcomes)} pass"
     tokens = "" if last.usage is None else f", {last.usage.output} tokens"
+    cost = "" if last.said is None else f", {money(last.cost)}"
     cell = Text(verdict, style="green" if good else "red")
-    cell.append(f"  {seconds(last.seconds)}{tokens}, {money(last.cost)}", style="dim")
+    cell.append(f"  {seconds(last.seconds)}{tokens}{cost}", style="dim")
     reasons = list(dict.fromkeys(reason for outcome in outcomes for reason in _reasons(outcome)))
     for reason in reasons[:MOST_REASONS]:
         cell.append("\n")
@@ -69,9 +75,9 @@ def _reasons(outcome: Outcome) -> list[str]:
 
 
 def _summary(run: Regression) -> Table:
-    table = Table(box=None, header_style="dim", padding=(0, 2))
+    table = Table(box=None, header_style="dim", padding=(0, 1))
     for heading in ("channel", "model", "passed", "p50", "p95", "tokens in/out", "cost"):
-        table.add_column(heading)
+        table.add_column(heading, overflow="fold")
     for target in run.plan.targets:
         table.add_row(*map(plain, _figures(run, target)))
     return table

@@ -7,7 +7,7 @@ readings with one hash answered the same questions; names, comments and the orde
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import blake2b
 from typing import Any
 
@@ -68,10 +68,10 @@ class PromptSet:
     params: Mapping[str, Any] = field(factory=dict)
     refusal_phrases: tuple[str, ...] = field(default=REFUSALS, validator=rules.each(_said))
 
-    def body(self, prompt: Prompt, model: str) -> bytes:
-        """The request for one prompt."""
+    def body(self, prompt: Prompt, model: str, tame: Callable[[Any], Any] = lambda asked: asked) -> bytes:
+        """The request for one prompt. `tame` is for a set that is still being judged."""
         asked = {"model": model, "messages": prompt.conversation(), **self.params, **prompt.params}
-        return json.dumps(asked, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+        return json.dumps(tame(asked), ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
 
     @property
     def hash(self) -> str:
@@ -171,14 +171,23 @@ def _question(prompt: Prompt, shared: Mapping[str, Any]) -> Iterator[Finding]:
     if not prompt.messages and (prompt.prompt is None or not prompt.prompt.strip()):
         yield ("prompt",), "is missing or empty: give a prompt, or messages"
         return
+    body = PromptSet((prompt,), params=shared).body(prompt, "m", _tame)
     try:
-        facts_of(PromptSet((prompt,), params=shared).body(prompt, "m"))
+        facts_of(body)
     except Refusal as exc:
-        told = exc.param or ""
-        place: Path = ("messages",) if told == "messages" else ("params", told)
-        yield place, exc.message
-    except (TypeError, ValueError):
-        pass  # a value that is no JSON has been told of
+        yield ("messages",) if exc.param == "messages" else ("params", exc.param or ""), exc.message
+
+
+def _tame(value: Any) -> Any:
+    """The value with null for what JSON cannot say, which is told of elsewhere."""
+    match value:
+        case dict():
+            return {key: _tame(inner) for key, inner in value.items()}
+        case list() | tuple():
+            return [_tame(inner) for inner in value]
+        case float() if not math.isfinite(value):
+            return None
+    return value if isinstance(value, str | int | float | bool) else None
 
 
 def _expectation(expect: Expect) -> Iterator[Finding]:

@@ -54,7 +54,7 @@ def page(run: Regression) -> str:
     plan = run.plan
     title = shown(plan.prompts.name or "Regression set")
     at = datetime.fromtimestamp(run.wall(), UTC)
-    about = f"model {shown(plan.model)} · {len(plan.prompts.prompts)} prompts × {plan.repeat} · set {plan.prompts.hash} · {at:%Y-%m-%d %H:%M} UTC"
+    about = f"model {shown(plan.model)} · {len(plan.prompts.prompts)} prompts, {plan.repeat} time(s) each · set {plan.prompts.hash} · {at:%Y-%m-%d %H:%M} UTC"
     warning = f'<p class="warn">Not everything was asked: {shown(run.stopped)}.</p>' if run.stopped else ""
     cards = "".join(_card(run, target) for target in plan.targets)
     sections = "".join(_section(run, number, prompt) for number, prompt in enumerate(plan.prompts.prompts))
@@ -84,7 +84,7 @@ def money(micro: int | None) -> str:
 
 
 def seconds(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2f} s"
+    return "-" if value is None else f"{value:.2f} s"
 
 
 def spent(summary: Summary) -> str:
@@ -141,8 +141,9 @@ def _column(target: Target, outcomes: list[Outcome]) -> str:
 def _outcome(target: Target, outcome: Outcome) -> str:
     mark = '<span class="chip good">passes</span>' if outcome.passed else '<span class="chip bad">fails</span>'
     usage = outcome.usage
+    cost = "" if outcome.said is None else f" · {money(outcome.cost)}"
     tokens = "" if usage is None else f" · {usage.input + usage.cached} / {usage.output} tokens"
-    figures = f"{seconds(outcome.seconds)}{tokens} · {money(outcome.cost)}"
+    figures = f"{seconds(outcome.seconds)}{tokens}{cost}"
     top = f'<div class="top"><b>{shown(target.name)}</b>{mark}<span class="soft">{figures}</span></div>'
     if outcome.said is None:
         return f'{top}<pre dir="auto">{shown(outcome.failure)}</pre>'
