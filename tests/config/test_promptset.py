@@ -2,12 +2,16 @@
 
 import json
 from importlib.resources import files
+from pathlib import Path
+from typing import Any
 
 import pytest
+from attrs import fields
 
-from trioproxy.config.promptset import MOST_PROMPTS, parse_set
+from tests.docs.pages import DOCS, Example, examples, own, table, tables, words
+from trioproxy.config.promptset import MOST_PROMPTS, Prompt, PromptSet, parse_set
 from trioproxy.errors import ConfigError
-from trioproxy.policy.expectation import Expect, Tool
+from trioproxy.policy.expectation import BEGINNING, REFUSALS, Expect, Tool
 
 SET = """
 model = "m"
@@ -46,6 +50,36 @@ def test_messages_go_as_they_are() -> None:
     prompts = parse_set(text, "set.toml")
     body = prompts.body(prompts.prompts[0], "m")
     assert json.loads(body)["messages"] == [{"role": "user", "content": [{"type": "text", "text": "é"}]}]
+
+
+# A set is no configuration: the page's fences say TOML, so that nobody takes one for the other.
+@pytest.mark.parametrize("example", examples("TOML"), ids=str)
+def test_every_set_of_the_documentation_is_one(example: Example) -> None:
+    assert parse_set(example.text, "example").prompts
+
+
+def test_every_key_of_a_set_is_documented_with_its_type() -> None:
+    for heading, cls in (("The file", PromptSet), ("A prompt", Prompt), ("What can be expected", Expect)):
+        documented = [words(row[0])[0] for row in table(own(DOCS / "regression.md", heading))]
+        assert documented == [field.name for field in fields(cls)], heading
+
+
+def test_the_reading_s_example_of_the_documentation_runs(tmp_path: Path) -> None:
+    (code,) = [example.text for example in examples("python") if example.page == "regression.md"]
+    (shown,) = [example.text for example in examples("json") if example.page == "regression.md"]
+    names: dict[str, Any] = {}
+    exec(compile(code, "regression.md", "exec"), names)  # noqa: S102 - our own documentation
+    file = tmp_path / "report.json"
+    file.write_text(shown)
+    assert names["good_enough"](file) is False  # it is old by now
+    file.write_text(shown.replace("1764495000.0", "1e12"))
+    assert names["good_enough"](file) is True
+
+
+def test_the_phrases_of_the_documentation_are_the_code_s() -> None:
+    (listed,) = tables(own(DOCS / "regression.md", "How a refusal is known"))
+    assert [word for row in listed for word in words(" ".join(row))] == list(REFUSALS)
+    assert f"first {BEGINNING} characters" in own(DOCS / "regression.md", "How a refusal is known")
 
 
 def test_the_example_that_ships_is_a_set() -> None:

@@ -105,4 +105,5 @@ def test_money_is_told_to_the_last_micro_dollar_and_never_as_nothing() -> None:
 
 
 def test_joiners_that_scripts_need_stay() -> None:
-    assert shown("می\u200cخواهم 👩\u200d💻\n\tx") == "می\u200cخواهم 👩\u200d💻\n\tx"
+    text = "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645 👩\u200d💻\n\tx"
+    assert shown(text) == text

@@ -1,6 +1,7 @@
 """Which schemas are taken, and that none of them can make us fetch anything."""
 
 import socket
+import sys
 from typing import Any
 
 import pytest
@@ -48,3 +49,8 @@ def test_only_the_first_mismatches_are_told_and_each_is_short() -> None:
     told = mismatches({"items": {"type": "string"}}, [*range(100), "x" * 10_000])
     assert len(told) == MOST
     assert all(len(each) < 300 for each in mismatches({"type": "integer"}, "x" * 10_000))
+
+
+def test_without_the_library_a_set_with_a_schema_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jsonschema", None)
+    assert objection({}) == MISSING

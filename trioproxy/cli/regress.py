@@ -3,7 +3,6 @@
 It talks to the channels as the configuration has them, past chains and limits, from connections of its own; no gateway needs to run.
 """
 
-import contextlib
 from collections.abc import Mapping
 from functools import partial
 from importlib.resources import files
@@ -81,8 +80,10 @@ def command(set_file: Path | None, config_file: Path | None, *, demo: bool, exam
         assert config_file is not None
         job = partial(_real, prompts, config_file, options)
     code = INTERRUPTED
-    with contextlib.suppress(KeyboardInterrupt):  # before the run could take it upon itself
+    try:
         code = trio.run(job)
+    except* KeyboardInterrupt:  # before the run took it upon itself, or a second one
+        click.echo(err=True)
     raise click.exceptions.Exit(code)
 
 

@@ -54,7 +54,9 @@ def page(run: Regression) -> str:
     plan = run.plan
     title = shown(plan.prompts.name or "Regression set")
     at = datetime.fromtimestamp(run.wall(), UTC)
-    about = f"model {shown(plan.model)} · {len(plan.prompts.prompts)} prompts, {plan.repeat} time(s) each · set {plan.prompts.hash} · {at:%Y-%m-%d %H:%M} UTC"
+    often = "" if plan.repeat == 1 else f", {plan.repeat} times each"
+    asked = f"model {shown(plan.model)} · {len(plan.prompts.prompts)} prompts{often}"
+    about = f"{asked} · set {plan.prompts.hash} · {at:%Y-%m-%d %H:%M} UTC"
     warning = f'<p class="warn">Not everything was asked: {shown(run.stopped)}.</p>' if run.stopped else ""
     cards = "".join(_card(run, target) for target in plan.targets)
     sections = "".join(_section(run, number, prompt) for number, prompt in enumerate(plan.prompts.prompts))
