@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from trioproxy.codec.chat_said import Said, ToolCall
-from trioproxy.policy.expectation import REFUSALS, Check, Expect, Tool, judge, quoted, refusal_in
+from trioproxy.policy.expectation import Check, Expect, Tool, judge, quoted
+from trioproxy.policy.refusal import REFUSALS, refusal_in
 
 NOTHING = Said(finish="stop")
 CALL = Said(

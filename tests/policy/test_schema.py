@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trioproxy.policy.schema import MOST, mismatches, objection
+from trioproxy.policy.schema import MISSING, MOST, mismatches, objection
 
 TREE = {"$defs": {"node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}}}}, "$ref": "#/$defs/node"}
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 import trio
-from attrs import evolve
+from attrs import define, evolve, field
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -123,25 +123,32 @@ def _unaffordable(plan: Plan, options: Mapping[str, Any]) -> str | None:
 async def _watched(run: Regression) -> bool:
     """Run under a progress bar. Whether it was interrupted; a second Ctrl-C is not caught."""
     columns = (TextColumn("asking"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    interrupted = False
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task("asking", total=run.plan.calls)
         async with trio.open_nursery() as nursery:
-
-            async def listen(*, task_status: trio.TaskStatus[None]) -> None:
-                nonlocal interrupted
-                with trio.open_signal_receiver(signal.SIGINT) as signals:
-                    task_status.started()
-                    async for _ in signals:
-                        interrupted = True
-                        run.stopped = "it was interrupted"
-                        nursery.cancel_scope.cancel("interrupted")
-                        return
-
-            await nursery.start(listen)
+            interrupt = Interrupt(nursery.cancel_scope)
+            await nursery.start(interrupt.run)
             await run.run(partial(progress.advance, bar))
             nursery.cancel_scope.cancel("everything was asked")
-    return interrupted
+    if interrupt.seen:
+        run.stopped = "it was interrupted"
+    return interrupt.seen
+
+
+@define(eq=False)
+class Interrupt:
+    """Ends a scope at Ctrl-C."""
+
+    scope: trio.CancelScope
+    seen: bool = field(init=False, default=False)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Listen until it comes, once."""
+        with trio.open_signal_receiver(signal.SIGINT) as signals:
+            task_status.started()
+            await anext(aiter(signals))
+            self.seen = True
+            self.scope.cancel("interrupted")
 
 
 def code_of(run: Regression, share: float) -> int:

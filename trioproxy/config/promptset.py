@@ -19,7 +19,8 @@ from trioproxy.config.lines import Path
 from trioproxy.config.load import dotted, located, parse_toml, places
 from trioproxy.config.structure import structure
 from trioproxy.errors import ConfigError, ConfigFault, Refusal
-from trioproxy.policy.expectation import REFUSALS, Expect
+from trioproxy.policy.expectation import Expect
+from trioproxy.policy.refusal import REFUSALS
 from trioproxy.policy.schema import objection
 
 MOST_PROMPTS = 10_000  # a report of more is read by nobody

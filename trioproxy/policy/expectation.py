@@ -6,42 +6,16 @@ Text is compared in Unicode's composed form, so that an accent written as two ch
 
 import json
 import re
-import unicodedata
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from attrs import field, frozen, validators
 
 from trioproxy.codec.chat_said import Said, ToolCall
+from trioproxy.policy.refusal import REFUSALS, composed, refusal_in
 from trioproxy.policy.schema import mismatches
 
-# How current models begin a refusal. Looked for near the beginning only: an answer may well quote one further down.
-REFUSALS = (
-    "i can't help with",
-    "i cannot help with",
-    "i can't assist",
-    "i cannot assist",
-    "i can't provide",
-    "i cannot provide",
-    "i can't comply",
-    "i cannot comply",
-    "i can't fulfill",
-    "i cannot fulfill",
-    "i won't be able to",
-    "i will not provide",
-    "i'm not able to help",
-    "i am not able to help",
-    "i'm unable to",
-    "i am unable to",
-    "i must decline",
-    "sorry, but i can't",
-    "sorry, but i cannot",
-    "sorry, i can't",
-    "sorry, i cannot",
-)
-BEGINNING = 200  # characters in which a refusal must begin
 _LENGTH = validators.optional(validators.ge(0))
-_QUOTES = str.maketrans("\u2019\u2018", "''")  # typographic apostrophes
 
 
 @frozen
@@ -82,31 +56,16 @@ def judge(
 ) -> tuple[Check, ...]:
     """Every condition of `expect`, judged. `output_tokens` is the provider's own figure, None where it told none."""
     return (
-        *_texts(expect, _same(said.text), said),
+        *_texts(expect, composed(said.text), said),
         *_sizes(expect, said.text, output_tokens),
         *_forms(expect, said, phrases),
     )
-
-
-def refusal_in(said: Said, phrases: tuple[str, ...] = REFUSALS) -> str:
-    """By what sign the model refused; empty where it did not."""
-    if said.finish == "content_filter":
-        return "finish_reason is content_filter"
-    if said.refusal:
-        return "the answer has a refusal"
-    beginning = _same(said.text)[:BEGINNING].translate(_QUOTES).casefold()
-    phrase = next((phrase for phrase in phrases if _same(phrase).translate(_QUOTES).casefold() in beginning), None)
-    return "" if phrase is None else f"it says {quoted(phrase)}"
 
 
 def quoted(text: str, longest: int = 60) -> str:
     """A text on one line and short enough for a message."""
     line = " ".join(text.split())
     return json.dumps(line if len(line) <= longest else f"{line[: longest - 1]}…", ensure_ascii=False)
-
-
-def _same(text: str) -> str:
-    return unicodedata.normalize("NFC", text)
 
 
 def _texts(expect: Expect, text: str, said: Said) -> Iterator[Check]:
@@ -124,7 +83,7 @@ def _texts(expect: Expect, text: str, said: Said) -> Iterator[Check]:
 
 
 def _folded(text: str, expect: Expect) -> str:
-    return _same(text).casefold() if expect.ignore_case else _same(text)
+    return composed(text).casefold() if expect.ignore_case else composed(text)
 
 
 def _instead(said: Said) -> str:

@@ -10,7 +10,8 @@ from attrs import frozen
 
 from trioproxy.codec.chat_said import Said
 from trioproxy.journal import Usage
-from trioproxy.policy.expectation import Check, refusal_in
+from trioproxy.policy.expectation import Check
+from trioproxy.policy.refusal import refusal_in
 
 
 @frozen
