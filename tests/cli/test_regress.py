@@ -194,6 +194,13 @@ def test_a_wildcard_gives_the_channel_its_own_name_for_the_model(tmp_path: Path,
     assert (reading.model, reading.provider_model) == ("x/big", "vendor/big")
 
 
+def test_a_run_is_bounded(tmp_path: Path, prompts: Path) -> None:
+    text = "".join(f'[[prompts]]\nprompt = "{number}"\nexpect.min_length = 1\n' for number in range(1001))
+    prompts.write_text(f'model = "m"\n{text}')
+    args = (prompts, "--config", gateway(tmp_path, a=9), "--channel", "a", "--repeat", 100)
+    assert "that would be 100100 calls, at most 100000 are allowed: lower --repeat" in refused(*args)
+
+
 # Money
 
 

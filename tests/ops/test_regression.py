@@ -15,7 +15,7 @@ from trioproxy.assembly import CHAT_COMPLETIONS
 from trioproxy.codec.chat_said import Said, ToolCall
 from trioproxy.config.promptset import parse_set
 from trioproxy.journal import Usage
-from trioproxy.ops.regression import Plan, Regression, Target, hidden, reach
+from trioproxy.ops.regression import KEPT, Plan, Regression, Target, hidden, reach
 from trioproxy.ops.regression_data import document
 from trioproxy.ops.regression_page import page
 from trioproxy.policy.outcome import Outcome
@@ -252,6 +252,17 @@ async def test_no_report_has_a_credential_in_it_whoever_repeats_it(autojump_cloc
     text = json.dumps(document(run)) + page(run) + repr(run.plan) + repr(run)
     assert "your key is [redacted]" in text
     assert key not in text
+
+
+async def test_a_long_answer_is_judged_whole_and_kept_in_part(autojump_clock: MockClock) -> None:
+    async with scene("a") as s:
+        s.a.script(steps.chat_answer("x" * 1_000_000 + "yes"))
+        run = await ran(plan(s, names="a"))
+    said = first(run).said
+    assert first(run).passed
+    assert said is not None
+    assert len(said.text) < KEPT + 50
+    assert said.text.endswith(f"… ({1_000_003 - KEPT} more characters)")
 
 
 def test_only_what_is_secret_is_taken_out() -> None:

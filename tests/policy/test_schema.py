@@ -27,6 +27,7 @@ def test_a_schema_that_can_be_used(schema: dict[str, Any]) -> None:
         ({"properties": {"a": {"$ref": "https://example.com/s.json"}}}, "leads out of the schema"),
         ({"$ref": "file:///etc/passwd"}, "leads out of the schema"),
         ({"$ref": "#/$defs/none"}, "leads nowhere"),
+        ({"$dynamicRef": "https://example.com/s.json"}, "leads out of the schema"),
     ],
 )
 def test_a_schema_that_cannot(schema: dict[str, Any], said: str) -> None:
@@ -43,6 +44,12 @@ def test_nothing_is_fetched_even_where_a_reference_was_overlooked(monkeypatch: p
     with pytest.raises(Exception, match="Unresolvable"):
         mismatches({"$dynamicRef": "http://127.0.0.1:9/x"}, {})
     assert dialled == []
+
+
+def test_anchors_are_followed_too() -> None:
+    schema = {"$defs": {"n": {"$anchor": "node", "type": "integer"}}, "items": {"$ref": "#node"}}
+    assert objection(schema) is None
+    assert mismatches(schema, ["x"]) == ["$[0]: 'x' is not of type 'integer'"]
 
 
 def test_only_the_first_mismatches_are_told_and_each_is_short() -> None:

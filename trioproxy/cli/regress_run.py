@@ -24,7 +24,7 @@ from trioproxy.config.promptset import PromptSet
 from trioproxy.config.secrets import resolve_all
 from trioproxy.http.wire import Dial, Dialer
 from trioproxy.journal import Journal
-from trioproxy.ops.regression import Plan, Regression, Target, reach
+from trioproxy.ops.regression import MOST_CALLS, Plan, Regression, Target, reach
 from trioproxy.ops.regression_data import document
 from trioproxy.ops.regression_page import money, page
 from trioproxy.policy.access import Catalogue
@@ -53,6 +53,8 @@ async def perform(
         states = gateway.supervisor.channels.state
         targets = tuple(Target(states[name], provider_model) for name, provider_model in found.items())
         plan = Plan(prompts, model, targets, CHAT_COMPLETIONS, **_bounds(options, config, keys))
+        if plan.calls > MOST_CALLS:
+            return refuse(f"that would be {plan.calls} calls, at most {MOST_CALLS} are allowed: lower --repeat")
         if (objection := _unaffordable(plan, options)) is not None:
             return refuse(objection)
         run = Regression(plan, wall_clock)

@@ -30,6 +30,9 @@ from trioproxy.policy.reading import Reading
 
 MAX_ERROR_BODY = 65_536
 ERROR_BODY_TIMEOUT = 5.0
+KEPT = 65_536  # characters of one text
+KEPT_CALLS = 128  # as many as OpenAI allows tools
+MOST_CALLS = 100_000  # of one run: all of their answers are held until its end
 TOO_LONG = Fault(FaultKind.TOO_LONG, Blame.PROVIDER, "the answer is longer than the channel's max_answer")
 
 
@@ -192,7 +195,7 @@ class Asking:
         said = Said(finish="content_filter") if fault is not None else hidden(said_in(body), self.plan.secrets)
         checks = judge(prompt.expect, said, None if usage is None else usage.output, self.plan.prompts.refusal_phrases)
         cost = None if channel.tariff is None or usage is None else channel.tariff.cost(usage)
-        return Outcome(0, said, checks, usage, cost, status=status)
+        return Outcome(0, clipped(said), checks, usage, cost, status=status)
 
     async def _exchange(self, exchange: Exchange, prompt: Prompt) -> tuple[int, bytes, list[tuple[bytes, bytes]]]:
         channel = self.target.channel
@@ -230,6 +233,16 @@ def hidden(said: Said, secrets: tuple[str, ...]) -> Said:
 
     calls = tuple(ToolCall(clean(call.name), clean(call.arguments)) for call in said.calls)
     return Said(clean(said.text), clean(said.refusal), clean(said.finish), calls)
+
+
+def clipped(said: Said) -> Said:
+    """The same, no longer than a report can bear; an answer is judged before."""
+
+    def clip(text: str) -> str:
+        return text if len(text) <= KEPT else f"{text[:KEPT]}… ({len(text) - KEPT} more characters)"
+
+    calls = tuple(ToolCall(clip(call.name), clip(call.arguments)) for call in said.calls[:KEPT_CALLS])
+    return Said(clip(said.text), clip(said.refusal), clip(said.finish), calls)
 
 
 def _failed(fault: Fault) -> Outcome:

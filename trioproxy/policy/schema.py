@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 MOST = 5  # mismatches that are told
+REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 LONGEST = 200  # characters of one
 MISSING = "needs the package jsonschema: pip install 'trioproxy[regress]'"
 
@@ -21,13 +22,15 @@ def objection(schema: Mapping[str, Any]) -> str | None:
         return MISSING
     for reference in _references(schema):
         if not reference.startswith("#"):
-            return f"$ref {reference!r} leads out of the schema: only references that begin with # are followed"
+            return (
+                f"the reference {reference!r} leads out of the schema: only references that begin with # are followed"
+            )
     try:
         validator = _validator(schema)
         validator.check_schema(schema)
         for reference in _references(schema):
             if not _leads_somewhere(schema, reference):
-                return f"$ref {reference!r} leads nowhere"
+                return f"the reference {reference!r} leads nowhere"
     except (SchemaError, RecursionError) as exc:
         return f"is no valid JSON schema: {getattr(exc, 'message', 'it is nested too deeply')}"
     return None
@@ -66,11 +69,9 @@ def _leads_somewhere(schema: Mapping[str, Any], reference: str) -> bool:
 
 
 def _references(value: object) -> Iterator[str]:
-    """Every `$ref` in the schema, wherever it stands."""
+    """Every reference in the schema, wherever it stands."""
     if isinstance(value, Mapping):
-        reference = value.get("$ref")
-        if isinstance(reference, str):
-            yield reference
+        yield from (reference for key in REFERENCES if isinstance(reference := value.get(key), str))
     if isinstance(value, Mapping | list):
         for inner in value.values() if isinstance(value, Mapping) else value:
             yield from _references(inner)
