@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import trio
+from attrs import evolve
 from trio.testing import MockClock
 
 from tests.fakes import steps
@@ -38,6 +39,10 @@ async def ran(planned: Plan) -> Regression:
 
 def first(run: Regression, channel: str = "a") -> Outcome:
     return run.outcomes[0, channel][0]
+
+
+def first_failures(run: Regression) -> str:
+    return "\n".join(outcome.failure for outcome in run.of("a"))
 
 
 def answering(message: Mapping[str, Any], finish: str = "stop") -> Step:
@@ -201,6 +206,49 @@ async def test_the_budget_counts_what_is_under_way_and_ends_the_run_before_it_is
     assert not run.reading(planned.targets[0]).complete
 
 
+@pytest.mark.parametrize(
+    ("step", "asked"),
+    [
+        (steps.chat_answer("yes", usage=(10, 5)), 60),  # 30 each instead of the 500 that were expected
+        (steps.error(503), 100),  # an error is free
+        (steps.silence(), 4),  # whoever does not answer may charge all the same
+        (steps.chat_answer("yes", usage=None), 4),  # as one who tells no usage
+    ],
+    ids=["cheaper", "error", "silent", "untold"],
+)
+async def test_what_was_set_aside_is_replaced_by_what_was_spent(
+    step: Step, asked: int, autojump_clock: MockClock
+) -> None:
+    text = '[[prompts]]\nprompt = "Hi"\nparams.max_tokens = 122\nexpect.contains = ["yes"]'
+    async with scene("a") as s:
+        s.a.script(step)
+        planned = plan(s, text, "a", repeat=100, concurrency=1)
+        ahead = planned.forecasts(planned.targets[0])[0]
+        bound = 4 * (ahead.input + ahead.output * 4) if asked != 60 else 59 * 30 + ahead.input + ahead.output * 4
+        await ran(evolve(planned, max_cost=bound, timeout=5))
+        assert s.a.hits == asked
+
+
+async def test_an_answer_longer_than_the_channel_may_give_is_a_failure(autojump_clock: MockClock) -> None:
+    async with scene("a", channel="max_answer = 1000") as s:
+        s.a.script(steps.chat_answer("x" * 2000))
+        run = await ran(plan(s, names="a"))
+    assert first(run).failure == "too_long: the answer is longer than the channel's max_answer"
+
+
+async def test_an_error_whose_body_never_ends_is_told_by_its_status(autojump_clock: MockClock) -> None:
+    async def stuck(x: Exchange) -> None:
+        await x.start(503)
+        await x.write(b'{"error"')
+        await trio.sleep_forever()
+
+    async with scene("a") as s:
+        s.a.script(stuck)
+        run = await ran(plan(s, names="a"))
+    assert first(run).status == 503
+    assert first(run).seconds == 5
+
+
 async def test_cancelled_at_any_time_it_keeps_what_had_ended(autojump_clock: MockClock) -> None:
     for moment in range(1, 8):
         async with scene("a") as s:
@@ -242,13 +290,17 @@ async def test_the_reading_is_one_that_a_rollout_can_require(autojump_clock: Moc
 async def test_no_report_has_a_credential_in_it_whoever_repeats_it(autojump_clock: MockClock) -> None:
     key = "sk-secret-a"
     call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": f'{{"k": "{key}"}}'}}
+    odd = json.dumps({"error": {"message": f"broken {key}", "type": "server_error"}}).encode()
     async with scene("a") as s:
         s.a.script(
             answering({"content": f"your key is {key}", "tool_calls": [call]}),
             answering({"content": None, "refusal": f"not with {key}"}, finish=key),
             steps.error(401, {"error": {"message": f"Incorrect API key provided: {key}"}}),
+            steps.error(400, {"error": {"message": f"odd {key} at a.test"}}),
+            steps.raw(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(odd) + odd),
         )
-        run = await ran(plan(s, names="a", repeat=3, concurrency=1, secrets=(key,)))
+        run = await ran(plan(s, names="a", repeat=5, concurrency=1, secrets=(key,)))
+    assert "odd [redacted] at [redacted]" in first_failures(run)
     text = json.dumps(document(run)) + page(run) + repr(run.plan) + repr(run)
     assert "your key is [redacted]" in text
     assert key not in text
