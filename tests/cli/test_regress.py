@@ -14,11 +14,15 @@ from typing import Any
 import click
 import pytest
 import trio
+from attrs import evolve
 from click.testing import CliRunner, Result
+from trio.testing import MockClock
 
 from tests.docs.pages import DOCS, own, table, words
 from tests.fakes import steps
 from tests.fakes.upstream import Exchange, FakeUpstream, on_loopback
+from tests.ops.test_regression import plan, ran
+from tests.scene import scene
 from trioproxy.cli import main, regress_run
 from trioproxy.cli.regress import command
 from trioproxy.policy.reading import readings_in
@@ -245,6 +249,17 @@ def test_below_the_threshold_and_with_yes_nobody_is_asked(tmp_path: Path, prompt
 
 
 # The rest
+
+
+async def test_a_run_that_did_not_ask_everything_does_not_pass_however_good_it_was(autojump_clock: MockClock) -> None:
+    async with scene("a") as s:
+        s.a.script(steps.chat("yes"))
+        planned = plan(s, names="a", repeat=50, concurrency=1)
+        whole, part = await ran(planned), await ran(evolve(planned, max_cost=10_000))
+        assert whole.summary("a").pass_rate == part.summary("a").pass_rate == 1
+        assert part.stopped
+        assert regress_run.code_of(whole, 1.0) == 0
+        assert regress_run.code_of(part, 1.0) == 1
 
 
 def test_the_example_is_a_set_that_the_demo_runs(tmp_path: Path) -> None:
