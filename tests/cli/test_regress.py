@@ -255,7 +255,7 @@ async def test_a_run_that_did_not_ask_everything_does_not_pass_however_good_it_w
     async with scene("a") as s:
         s.a.script(steps.chat("yes"))
         planned = plan(s, names="a", repeat=50, concurrency=1)
-        whole, part = await ran(planned), await ran(evolve(planned, max_cost=10_000))
+        whole, part = await ran(planned), await ran(evolve(planned, max_cost=4_500))
         assert whole.summary("a").pass_rate == part.summary("a").pass_rate == 1
         assert part.stopped
         assert regress_run.code_of(whole, 1.0) == 0
