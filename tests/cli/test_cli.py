@@ -68,7 +68,7 @@ def test_python_m_trioproxy_is_the_command_line() -> None:
 
 
 @pytest.mark.parametrize(
-    "args", [("init",), ("check",), ("chain",), ("config",), ("keys",), ("keys", "new"), ("keys", "hash")]
+    "args", [("init",), ("check",), ("chain",), ("config",), ("regress",), ("keys",), ("keys", "new"), ("keys", "hash")]
 )
 def test_every_commands_help_has_examples(args: tuple[str, ...]) -> None:
     result = run(*args, "--help")

@@ -376,6 +376,6 @@ async def test_where_nothing_happens_a_look_a_minute_is_enough_and_an_event_ends
         await trio.sleep(30)
         assert looks == [60.0, 91.0], "it is told, and lasts"
         journal.emit(BreakerMoved("a", "open", "closed", 120.0))
-        await trio.sleep(5)
+        await trio.sleep(5.5)
         assert looks == [60.0, 91.0, *(120.0 + second for second in range(1, 6))]
         nursery.cancel_scope.cancel()

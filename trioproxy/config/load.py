@@ -59,21 +59,25 @@ def decode(data: bytes, name: str) -> str:
 
 def parse_config(text: str, name: str) -> Config:
     """The text of the file called `name`. Raises `ConfigError` with every fault, in the order of the file."""
-    try:
-        raw = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as exc:
-        place = re.search(r"at line (\d+)", str(exc))
-        line = int(place[1]) if place else text.count("\n") + 1  # else "at end of document"
-        raise ConfigError([ConfigFault(name, f"is no TOML: {exc}", line)]) from exc
-    except RecursionError:
-        raise ConfigError([ConfigFault(name, "is nested too deeply: a configuration needs four levels")]) from None
-    reading = Reading(raw)
+    reading = Reading(parse_toml(text, name))
     config = reading.config()
     if config is None or reading.found:
         lines = places(text)
         faults = [located(ConfigFault(dotted(path) or name, what), lines) for path, what in reading.found]
         raise ConfigError(sorted(faults, key=lambda fault: fault.line or 0))
     return config
+
+
+def parse_toml(text: str, name: str) -> dict[str, Any]:
+    """The tables of the file called `name`. Raises `ConfigError` where it is no TOML."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as exc:
+        place = re.search(r"at line (\d+)", str(exc))
+        line = int(place[1]) if place else text.count("\n") + 1  # else "at end of document"
+        raise ConfigError([ConfigFault(name, f"is no TOML: {exc}", line)]) from exc
+    except RecursionError:
+        raise ConfigError([ConfigFault(name, "is nested too deeply: a configuration needs four levels")]) from None
 
 
 def dotted(path: KeyPath) -> str:
