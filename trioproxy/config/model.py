@@ -127,6 +127,8 @@ class Model:
     # no current model answers more, so no more is ever reserved, whatever a caller asks for
     max_output: int = field(default=131_072, validator=rules.at_least(1))
     limits: Limits = field(factory=Limits)
+    # a sure refusal at once, or one call at a time at a channel that its breaker would leave alone
+    when_out: Literal["skip", "last-resort"] = "skip"
 
 
 @frozen

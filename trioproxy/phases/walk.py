@@ -73,6 +73,7 @@ class Walk:
         attempt = self._current = Attempt(
             self.call, channel, step.model, self.channels, self.wall, self.rewrite_model, callers_name
         )
+        attempt.resort = step.resort
         if self.admission is not None:
             attempt.longest = self.admission.longest(step)
         nursery.start_soon(attempt.run)
