@@ -21,6 +21,8 @@ from trioproxy.policy.pricing import Tariff
 from trioproxy.policy.slots import Slots, Ticket
 from trioproxy.policy.standing import Standing
 
+WEIGHTLESS = -1  # an epoch that no breaker is ever in
+
 
 @define(eq=False)
 class Pass:
@@ -237,6 +239,31 @@ class ChannelState:
                 self.breaker.abandon(leave.permit, now)
         self._told(was, now)
         self._abandon_trial(leave)
+
+    def enter_probe(self, model: str, now: float, *, closes: bool) -> Pass | None:
+        """Leave for a health check, or None. It weighs nothing while the breaker is closed, or where it may not close it."""
+        known = self.models.get(model)
+        rests = self.standing.parked or self.standing.objection(now) or (known is not None and known.objection(now))
+        if self.disabled is not None or rests:
+            return None
+        if self.breaker.state is State.CLOSED or not closes:
+            return Pass(Permit(WEIGHTLESS, probe=False), model, since=now)
+        was = self.breaker.state
+        permit = self.breaker.resort(now)
+        self._told(was, now)
+        return None if permit is None else Pass(permit, model, since=now)
+
+    def settle_probe(self, leave: Pass, fault: Fault | None, now: float) -> None:
+        """What a health check found. It is no call, so it counts in no total and tells nothing of how long answers take."""
+        was = self.breaker.state
+        if fault is None:
+            self.breaker.success(leave.permit, now)
+        elif fault.counts:
+            self.breaker.failure(leave.permit, now, self.luck())
+        else:
+            self.breaker.abandon(leave.permit, now)
+        self._told(was, now)
+        self._settle_standing(leave, fault, now)
 
     def trip(self, now: float) -> None:
         """Health checks have failed: open the breaker."""

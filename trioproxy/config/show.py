@@ -36,6 +36,8 @@ def _document(config: Config) -> Iterator[str]:
         yield from _table(f"[classes.{_key(name)}]", policy)
     yield from _table("[quota]", config.quota)
     yield from _table("[organization]", config.organization)
+    if config.probes is not None:
+        yield from _table("[probes]", config.probes)
     for tenant in config.tenants:
         yield from _table("[[tenants]]", tenant)
     for team in config.teams:
