@@ -146,7 +146,8 @@ def test_a_last_resort_that_is_out_when_the_wait_ends_changes_nothing_any_more()
 
 def openings(policy: BreakerPolicy, count: int, luck: float = 0.5) -> list[float]:
     """How long each of so many openings in a row lasts."""
-    subject, now, lasted = Breaker(policy), 0.0, []
+    subject, now = Breaker(policy), 0.0
+    lasted: list[float] = []
     while len(lasted) < count:
         permit = subject.try_enter(now)
         assert permit is not None
