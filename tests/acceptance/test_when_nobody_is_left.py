@@ -75,25 +75,20 @@ async def test_the_last_resort_is_one_call_at_a_time(streamed: bool, autojump_cl
 
 async def test_the_last_resort_is_the_channel_that_is_back_soonest(autojump_clock: MockClock) -> None:
     async with scene("a", "b", model=RESORT) as s:
-        s.a.script(steps.after(5.0, steps.error(500)))
-        s.b.script(steps.error(500))
-        async with trio.open_nursery() as nursery:
-            for _ in range(3):
-                nursery.start_soon(s.post)
-        await trip(s, 0)
-        s.a.script(steps.chat("from a"))
-        assert (await ask(s, streamed=False)).text == "from a"  # both since 5 s: the first in the chain
-        await trip(s, 3)
-        s.b.script(steps.error(500))
-        assert (await ask(s, streamed=False)).status == 500
-        assert s.gateway.statistics()["a"].open_for == 60.0
+        s.a.script(steps.error(500))
+        s.b.script(*[steps.chat("from b")] * 3, steps.error(500))
+        for _ in range(3):
+            await s.post()
         await trio.sleep(10)
-        assert (await ask(s, streamed=False)).status == 500  # a or b, whoever it was waits again
-        s.b.script(steps.chat("from b"))
-        s.a.script(steps.chat("from a"))
-        hits = s.a.hits, s.b.hits
-        assert (await ask(s, streamed=False)).status == 200
-        assert sum((s.a.hits, s.b.hits)) == sum(hits) + 1
+        for _ in range(3):
+            await s.post()
+        assert (s.breaker("a"), s.breaker("b"), s.hits()) == ("open", "open", "a=3 b=6")
+        await trio.sleep(1)  # a is back in 49 s, b in 59
+        assert (await ask(s, streamed=False)).status == 500
+        assert s.hits() == "a=4 b=6"
+        s.b.script(steps.chat("from b"))  # a's wait has begun again, so it is b's turn
+        assert (await ask(s, streamed=False)).text == "from b"
+        assert (s.breaker("a"), s.breaker("b"), s.hits()) == ("open", "closed", "a=4 b=7")
 
 
 async def test_a_last_resort_whose_caller_leaves_gives_its_place_back(autojump_clock: MockClock) -> None:

@@ -339,7 +339,8 @@ class Oracle:
 
     def enters(self, now: float) -> bool:
         if self.until is not None and now >= self.until:
-            self.until, self.half_open, self.won = None, bool(self.policy.probes), 0
+            self.until, self.half_open = None, bool(self.policy.probes)
+            self.won = self.won if self.half_open else 0
             self.leased, self.valid, self.done = [], [], []
         return self.until is None and (not self.half_open or len(self.leased) < self.policy.probes)
 
@@ -360,7 +361,7 @@ class Oracle:
         if verb == "success" and (self.half_open or self.until is not None):
             self.won += 1
             if self.won == self.policy.successes:
-                self.failures, self.half_open, self.until = [], False, None
+                self.failures, self.half_open, self.until, self.won = [], False, None, 0
                 self.leased, self.valid, self.done = [], [], []
         elif verb == "success" and not self.policy.window:
             self.failures = []

@@ -78,12 +78,13 @@ class Prober:
     async def _keep(self, subject: Subject) -> None:
         await trio.sleep(self.settings.every * self.settings.jitter * self.luck())
         while True:
+            since = trio.current_time()
             await self.check(subject)
-            await self._pause(subject)
+            await self._pause(subject, since)
 
-    async def _pause(self, subject: Subject) -> None:
-        """Until the next check is due, which a breaker that has opened brings forward."""
-        since, luck = trio.current_time(), self.luck()
+    async def _pause(self, subject: Subject, since: float) -> None:
+        """Until the check after that of `since` is due, which a breaker that has opened brings forward."""
+        luck = self.luck()
         while (wait := since + self._interval(subject.state, luck) - trio.current_time()) > 0:
             subject.moved = trio.Event()
             with trio.move_on_after(wait):

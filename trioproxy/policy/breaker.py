@@ -182,4 +182,6 @@ class Breaker:
     def _move(self, state: State) -> None:
         self.state = state
         self._epoch += 1
-        self._leases = self._successes = 0
+        self._leases = 0
+        if state is not State.HALF_OPEN:  # where a last resort has succeeded, that counts there too
+            self._successes = 0
