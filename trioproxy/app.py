@@ -44,7 +44,7 @@ async def open_gateway(
         if gateway.line.admitter is not None:
             nursery.start_soon(gateway.supervisor.sweep_quota, wall)
         if (probes := prober(config, gateway)) is not None:
-            nursery.start_soon(probes.run)
+            nursery.start_soon(probes.watch)
         try:
             yield gateway
         finally:

@@ -123,15 +123,16 @@ class ChannelState:
     def resort_in(self, model: str, now: float, *, breakers: bool, guesses: bool) -> float | None:
         """Seconds until the channel is back, where it may be asked all the same because everybody is out.
 
-        What a provider asked for, a park, and a trial that is out already are never passed over; our own `guesses` at a rest and
-        `breakers` are, where the caller says so.
+        What a provider asked for, a park, and a trial that is out already are never passed over. One of the others is, where
+        the caller says so: our own `guesses` at a rest, or `breakers`; both at once are too much.
         """
         known = self.models.get(model)
         if self.disabled is not None or (known is not None and known.objection(now) is not None):
             return None
-        if self.standing.objection(now) is not None and not (guesses and self.standing.doubtful(now)):
-            return None
-        if not self.breaker.admits(now):
+        if self.standing.objection(now) is not None:
+            if not (guesses and self.standing.doubtful(now) and self.breaker.admits(now)):
+                return None
+        elif not self.breaker.admits(now):
             free = self.breaker.state is State.OPEN and not self.breaker.leases
             if not (breakers and free):
                 return None
@@ -175,7 +176,7 @@ class ChannelState:
         doubted = resort and self.standing.doubtful(now)
         if not resort and self.objection(model, now) is not None:
             return None
-        if resort and self.resort_in(model, now, breakers=True, guesses=True) is None:
+        if resort and self.resort_in(model, now, breakers=not doubted, guesses=True) is None:
             return None
         was = self.breaker.state
         permit = self.breaker.resort(now) if resort else self.breaker.try_enter(now)

@@ -9,9 +9,13 @@ from trio.testing import MockClock
 from tests.acceptance.asking import ask
 from tests.acceptance.limited import left
 from tests.fakes import steps
+from tests.fakes.cancel import cancel_everywhere
 from tests.fakes.upstream import Exchange, FakeUpstream, Step
 from tests.scene import Scene, scene
+from trioproxy.codec.chat_probe import question
+from trioproxy.config.probes import Probes
 from trioproxy.journal import BreakerMoved, ExchangeEnded, ProbeRan, Usage
+from trioproxy.ops.probes import Prober, Subject
 from trioproxy.policy.limits import Dimension
 from trioproxy.policy.reservation import Rank
 
@@ -299,3 +303,27 @@ async def test_no_secret_is_in_what_it_says(autojump_clock: MockClock) -> None:
         s.a.script(steps.error(500, {"error": {"message": "no such key sk-secret-a"}}))
         await trio.sleep(1)
         assert "sk-secret" not in repr(s.events) + repr(s.gateway.statistics())
+
+
+@pytest.mark.parametrize("answer", [WELL, SICK], ids=["well", "sick"])
+async def test_cut_anywhere_a_check_holds_nothing(answer: Step, autojump_clock: MockClock) -> None:
+    async with scene("a") as s:
+        s.a.script(answer)
+        family = s.gateway.supervisor.channels
+        state = family.state["a"]
+        request = state.request("/chat/completions", b"", question("a-model", state.shape, "max_tokens", 1))
+        subject = Subject(state, "a-model", request, lambda _usage: None)
+        prober = Prober({"a": subject}, Probes(), family, s.gateway.journal, lambda: s.wall, lambda: 0.5)
+
+        async def scenario() -> None:
+            state.trip(trio.current_time())
+            await prober.check(subject)
+
+        def nothing_is_held() -> None:
+            assert state.breaker.leases == 0
+            assert state.breaker.state.value in {"open", "closed"}
+
+        assert await cancel_everywhere(scenario, nothing_is_held) >= 3
+        assert state.breaker.state.value == ("closed" if answer is WELL else "open")
+        await s.rest()
+        assert s.a.open <= 1

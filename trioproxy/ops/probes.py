@@ -49,7 +49,7 @@ class Prober:
     wall: Callable[[], float]
     luck: Callable[[], float]
 
-    async def run(self) -> None:
+    async def watch(self) -> None:
         """Check every channel in its rhythm, until cancelled."""
         self.journal.subscribe(self._hear)
         try:
