@@ -92,8 +92,8 @@ class Channel(RuleBasedStateMachine):
         """Given back, healthy and with time, every channel is in order again."""
         if not hasattr(self, "channel"):
             return
-        for leave, _ in self.out:
-            self.channel.abandon(leave, self.now)
+        for held, _ in self.out:
+            self.channel.abandon(held, self.now)
         assert self.channel.breaker.leases == 0
         self.now += LAST_PARK
         for _ in range(5):
