@@ -174,7 +174,7 @@ class ChannelState:
     def try_enter(self, model: str, now: float, *, streamed: bool = False, resort: bool = False) -> Pass | None:
         """Leave for one attempt, or None. Hand it back exactly once, to `settle` or `abandon`. `resort`: also where it is out."""
         doubted = resort and self.standing.doubtful(now)
-        if not resort and self.objection(model, now) is not None:
+        if not resort and self.passed_over(model, now) is not None:
             return None
         if resort and self.resort_in(model, now, breakers=not doubted, guesses=True) is None:
             return None

@@ -86,6 +86,7 @@ def said(message: str, code: str | None = None) -> bytes:
 def test_a_model_that_could_not_finish_its_thought_was_at_work() -> None:
     message = "Could not finish the message because max_tokens or model output limit was reached. Please try again."
     assert verdict(400, [], said(message), WALL) == (None, Usage(8, 0, 1, estimated=True))
+    assert verdict(500, [], said(message), WALL)[0] is not None
 
 
 @pytest.mark.parametrize(
