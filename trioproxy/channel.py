@@ -16,8 +16,8 @@ from trioproxy.errors import AttemptError, Blame, Fault, FaultKind
 from trioproxy.http.client import Upstream
 from trioproxy.journal import BreakerMoved, ChannelCooled, ChannelParked, Journal
 from trioproxy.policy.breaker import Breaker, Permit, State
-from trioproxy.policy.pace import Pace, Tally
 from trioproxy.policy.pricing import Tariff
+from trioproxy.policy.promptness import Promptness, Tally
 from trioproxy.policy.slots import Slots, Ticket
 from trioproxy.policy.standing import Standing
 
@@ -91,7 +91,7 @@ class ChannelState:
     provider: str = ""  # what a caller is told of whose channel it is
     disabled: str | None = None  # why this channel can never be asked as configured
     luck: Callable[[], float] = random.random
-    pace: Pace = field(init=False)
+    promptness: Promptness = field(init=False)
     tally: Tally = field(init=False, factory=Tally)
     probed: Probed | None = field(init=False, default=None)
     standing: Standing = field(init=False, factory=Standing)
@@ -99,7 +99,7 @@ class ChannelState:
     _waiters: dict[Ticket, trio.Event] = field(init=False, factory=dict)
 
     def __attrs_post_init__(self) -> None:
-        self.pace = Pace(self.breaker.policy.silence)
+        self.promptness = Promptness(self.breaker.policy.silence)
 
     def objection(self, model: str, now: float) -> str | None:
         """Why this channel is skipped for this provider model now, or None. Changes nothing."""
@@ -194,9 +194,9 @@ class ChannelState:
 
     def commit(self, leave: Pass, now: float) -> None:
         """A stream has content: the channel is alive. A probe has proved it and closes; others tell at their end."""
-        self._restore(leave, now)
+        self._recover(leave, now)
         first = now - leave.since
-        self.pace.answered(first, now, streamed=True)
+        self.promptness.answered(first, now, streamed=True)
         was = self.breaker.state
         if not self.breaker.began(leave.permit, first, now, self.luck()):
             self.tally.failures += 1
@@ -214,7 +214,7 @@ class ChannelState:
         elif fault is None:
             self.tally.successes += 1
             if not leave.streamed:
-                self.pace.answered(now - leave.since, now, streamed=False)
+                self.promptness.answered(now - leave.since, now, streamed=False)
             self.breaker.success(leave.permit, now)
         elif fault.counts:
             self.tally.failures += 1
@@ -222,7 +222,7 @@ class ChannelState:
         else:
             self.breaker.abandon(leave.permit, now)
         if fault is not None and fault.status:
-            self.pace.heard = now
+            self.promptness.heard = now
         self._told(was, now)
         self._settle_standing(leave, fault, now)
 
@@ -233,7 +233,7 @@ class ChannelState:
         """
         was = self.breaker.state
         if not leave.permit.spent:
-            if unanswered and self.pace.swallowed(leave.since, now, streamed=leave.streamed):
+            if unanswered and self.promptness.swallowed(leave.since, now, streamed=leave.streamed):
                 self.tally.failures += 1
                 self.breaker.failure(leave.permit, now, self.luck())
             else:
@@ -274,7 +274,7 @@ class ChannelState:
 
     def _settle_standing(self, leave: Pass, fault: Fault | None, now: float) -> None:
         if fault is None or fault.blame is Blame.CLIENT:  # it is alive, and took our key
-            self._restore(leave, now)
+            self._recover(leave, now)
         elif fault.kind is FaultKind.MODEL_NOT_FOUND and fault.park is not None:
             seconds = self.models.setdefault(leave.model, Standing()).park(now, fault.park, fault.message)
             self._abandon_trial(leave)
@@ -288,7 +288,7 @@ class ChannelState:
         else:
             self._abandon_trial(leave)
 
-    def _restore(self, leave: Pass, now: float) -> None:
+    def _recover(self, leave: Pass, now: float) -> None:
         self.standing.restore(now, trial=self.standing in leave.trials)
         self.models.pop(leave.model, None)
 
@@ -342,7 +342,7 @@ class ChannelState:
             failed=self.tally.failures,
             rejected=self.tally.rejected,
             success_rate=self.tally.success_rate,
-            first_content_p95=self.pace.p95(streamed=True),
-            whole_p95=self.pace.p95(streamed=False),
+            first_content_p95=self.promptness.p95(streamed=True),
+            whole_p95=self.promptness.p95(streamed=False),
             probed=self.probed,
         )

@@ -14,30 +14,15 @@ late success cannot close an open breaker. `abandon` returns a lease and is no e
 `resort` gives one permit at a time although it is open, to a caller that has nowhere else to go; it is a probe before its time.
 """
 
-import enum
 from collections import deque
 
 from attrs import define, field
 
-from trioproxy.policy.pace import Slowness
+from trioproxy.policy.permit import Permit, State
 from trioproxy.policy.presets import PRESETS, BreakerPolicy
+from trioproxy.policy.promptness import Slowness
 
 __all__ = ["PRESETS", "Breaker", "BreakerPolicy", "Permit", "State"]  # who names a breaker names its rules
-
-
-class State(enum.Enum):
-    CLOSED = "closed"
-    OPEN = "open"
-    HALF_OPEN = "half_open"
-
-
-@define(eq=False)
-class Permit:
-    """Leave to make one attempt. Hand it back exactly once, with a result or with `abandon`."""
-
-    epoch: int
-    probe: bool
-    spent: bool = False
 
 
 @define(eq=False)

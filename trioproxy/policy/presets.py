@@ -19,7 +19,7 @@ class BreakerPolicy:
 
     `growth` multiplies `open_for` at every opening that follows another without a success between, up to `open_max`, and
     `jitter` spreads it by that share either way. `slow` set: it opens, too, where more streams than `slow_quantile` leaves
-    out began later than so many seconds, of at least `slow_minimum` recent ones. `silence` is for `policy.pace`.
+    out began later than so many seconds, of at least `slow_minimum` recent ones. `silence` is for `policy.promptness`.
     """
 
     failures: int = field(default=3, validator=[validators.instance_of(int), validators.ge(1)])

@@ -47,7 +47,7 @@ class Slowness:
 
 
 @define(eq=False)
-class Pace:
+class Promptness:
     """One channel's times. `silence` is seconds; 0: an attempt that nobody waited for to the end is never evidence."""
 
     silence: float = 0.0
