@@ -11,11 +11,19 @@ from trioproxy.codec.frame import Dialect, Shape
 from trioproxy.codec.scrub import scrub
 from trioproxy.errors import AttemptError, Blame, Fault, FaultKind
 from trioproxy.http.client import Upstream
-from trioproxy.journal import BreakerMoved, ChannelCooled, ChannelParked, Journal
+from trioproxy.journal import BreakerMoved, ChannelCooled, ChannelParked, GrowthPaused, Journal, LimitLearned
 from trioproxy.policy.breaker import Breaker, Permit, State
+from trioproxy.policy.charges import OTHER, Charge
+from trioproxy.policy.limits import Need
+from trioproxy.policy.pace import Pace, Sent
 from trioproxy.policy.pricing import Tariff
 from trioproxy.policy.slots import Slots, Ticket
 from trioproxy.policy.standing import Standing
+from trioproxy.policy.throttle import Change
+
+REFUSALS = frozenset({FaultKind.RATE_LIMITED, FaultKind.RAMP})  # and whatever came as a 529
+OVERLOADED = 529
+NEED = Need(1)
 
 
 @define(eq=False)
@@ -25,6 +33,9 @@ class Pass:
     permit: Permit
     model: str
     trials: tuple[Standing, ...] = ()
+    sent: Sent | None = None  # what it took of what the channel may be sent, where that is known
+    began: float = 0.0
+    timed: bool = False
 
 
 @frozen
@@ -58,6 +69,8 @@ class ChannelState:
     tariff: Tariff | None = None
     provider: str = ""  # what a caller is told of whose channel it is
     disabled: str | None = None  # why this channel can never be asked as configured
+    pace: Pace = field(factory=Pace)
+    charge: Charge = OTHER
     standing: Standing = field(init=False, factory=Standing)
     models: dict[str, Standing] = field(init=False, factory=dict)
     _waiters: dict[Ticket, trio.Event] = field(init=False, factory=dict)
@@ -107,8 +120,8 @@ class ChannelState:
             return fault
         return evolve(fault, message=scrub(fault.message, self.secrets), body=scrub(fault.body, self.secrets))
 
-    def try_enter(self, model: str, now: float) -> Pass | None:
-        """Leave for one attempt, or None. Hand it back exactly once, to `settle` or `abandon`."""
+    def try_enter(self, model: str, now: float, need: Need = NEED) -> Pass | None:
+        """Leave for one attempt that needs so much, or None. Hand it back exactly once, to `settle` or `abandon`."""
         if self.objection(model, now) is not None:
             return None
         was = self.breaker.state
@@ -120,12 +133,18 @@ class ChannelState:
         trials = tuple(standing for standing in standings if standing.on_probation)
         for standing in trials:
             standing.enter(now)
-        return Pass(permit, model, trials)
+        return Pass(permit, model, trials, None if self.pace.free else self.pace.send(model, need, now), now)
+
+    def heard(self, leave: Pass, told: list[tuple[bytes, bytes]], now: float, wall: float) -> None:
+        """An answer's headers tell of the provider's limits. `wall` is Unix seconds."""
+        for change in self.pace.heard(leave.model, leave.sent, told, now=now, wall=wall):
+            self._learned(change, now)
 
     def commit(self, leave: Pass, now: float) -> None:
         """The attempt has content: the channel is alive. A probe has proved it and closes; others tell at their end."""
-        self.standing.restore(now)
+        self._restore(now)
         self.models.pop(leave.model, None)
+        self._timed(leave, now)
         if leave.permit.probe:
             was = self.breaker.state
             self.breaker.success(leave.permit, now)
@@ -145,6 +164,7 @@ class ChannelState:
             self.breaker.abandon(leave.permit, now)
         self._told(was, now)
         self._settle_standing(leave, fault, now)
+        self._settle_pace(leave, fault, now)
 
     def abandon(self, leave: Pass, now: float) -> None:
         """The attempt ended without evidence: the caller left, or a deadline that was not the channel's."""
@@ -154,7 +174,7 @@ class ChannelState:
 
     def _settle_standing(self, leave: Pass, fault: Fault | None, now: float) -> None:
         if fault is None or fault.blame is Blame.CLIENT:  # it is alive, and took our key
-            self.standing.restore(now)
+            self._restore(now)
             self.models.pop(leave.model, None)
         elif fault.kind is FaultKind.MODEL_NOT_FOUND and fault.park is not None:
             seconds = self.models.setdefault(leave.model, Standing()).park(now, fault.park, fault.message)
@@ -169,6 +189,40 @@ class ChannelState:
         else:
             self._abandon_trial(leave)
 
+    def _settle_pace(self, leave: Pass, fault: Fault | None, now: float) -> None:
+        """What the end of an attempt tells of how much the channel bears."""
+        pace = self.pace
+        if fault is not None and (fault.kind in REFUSALS or fault.status == OVERLOADED):
+            changes = pace.refused(leave.model, leave.sent, now, fault.cooldown)
+        elif leave.sent is None:
+            return
+        else:
+            if fault is None:
+                self._timed(leave, now)
+            changes = pace.ended(leave.model, now, failed=fault is not None and fault.blame is not Blame.CLIENT)
+        for change in changes:
+            self._learned(change, now)
+        if pace.governor is not None:
+            why = pace.governor.look(now, self.slots.waiting)
+            if why is not None:
+                self.journal.emit(GrowthPaused(self.name, why, now))
+
+    def _timed(self, leave: Pass, now: float) -> None:
+        """The first byte of an answer, or a unary one whole."""
+        if self.pace.governor is not None and not leave.timed:
+            leave.timed = True
+            self.pace.governor.answered(now, now - leave.began)
+
+    def _learned(self, change: Change, now: float) -> None:
+        unit = "requests" if change.name.startswith("requests") else "tokens"
+        why = f"{change.name}: {change.why}"
+        self.journal.emit(LimitLearned(self.name, unit, round(change.was, 1), round(change.limit, 1), why, now))
+
+    def _restore(self, now: float) -> None:
+        if self.standing.parked and now >= self.standing.until and self.pace.governor is not None:
+            self.pace.governor.recovered(now)
+        self.standing.restore(now)
+
     def _abandon_trial(self, leave: Pass) -> None:
         for standing in leave.trials:
             standing.abandon()
@@ -177,6 +231,8 @@ class ChannelState:
         state = self.breaker.state
         if state is not was:
             until = self.breaker.until if state is State.OPEN else None
+            if state is State.CLOSED and self.pace.governor is not None:
+                self.pace.governor.recovered(now)
             self.journal.emit(BreakerMoved(self.name, was.value, state.value, now, until))
 
     async def slot(self, ticket: Ticket) -> None:

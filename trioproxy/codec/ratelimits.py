@@ -109,6 +109,12 @@ def _indexed(rows: Iterable[tuple[str, str, str]]) -> dict[bytes, tuple[str, str
 _NAMES = {family: _indexed(rows) for family, rows in _TABLES.items()}
 
 
+def telling(family: str, headers: Headers) -> list[tuple[bytes, bytes]]:
+    """The headers that tell of a limit of requests or tokens. Names are in lower case, as a reader of answers gives them."""
+    names = _NAMES.get(family, _NAMES["openai"])
+    return [pair for pair in headers if pair[0] in names]
+
+
 def observations(family: str, headers: Headers, wall: float) -> list[Observation]:
     """What the headers of one answer tell, by the provider's family (an unknown one is read as OpenAI's). Never raises.
 

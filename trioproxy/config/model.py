@@ -10,10 +10,24 @@ from typing import Literal
 from attrs import field, frozen, validators
 
 from trioproxy.config import rules
+from trioproxy.config.growth import Growth
 from trioproxy.config.limits import Budget, Limits, Quotas, QuotaSettings, Team, Tenant, Tier
 from trioproxy.policy.breaker import BreakerPolicy
 
 MiB = 1024 * 1024
+Provider = Literal[
+    "openai",
+    "azure",
+    "anthropic",
+    "gemini",
+    "groq",
+    "bedrock",
+    "deepseek",
+    "mistral",
+    "cerebras",
+    "openrouter",
+    "other",
+]
 
 
 @frozen
@@ -88,8 +102,8 @@ class Channel:
     api_key: Secret | None = field(default=None, validator=rules.one_source)
     auth: Literal["bearer", "api-key", "none"] = "bearer"  # "api-key": Azure's header
     headers: Mapping[str, str] = field(factory=dict, validator=rules.headers, repr=rules.names_only)
-    # whose way of counting a call against its limits; never guessed from a name or an address
-    provider: Literal["openai", "azure", "anthropic", "gemini", "groq", "bedrock", "deepseek", "other"] = "other"
+    # whose way of counting a call against its limits, and of telling about them; never guessed from a name or an address
+    provider: Provider = "other"
     price: Price | None = None
     scope: Scope = field(factory=Scope)
     params: Params = field(factory=Params)
@@ -103,6 +117,7 @@ class Channel:
     ca_file: str | None = None
     breaker: str | BreakerPolicy | None = field(default=None, validator=rules.preset)
     limits: Limits = field(factory=Limits)
+    ramp: Growth | None = None
 
 
 @frozen

@@ -189,10 +189,7 @@ class Admission:
     def _enter(self, step: Candidate) -> str | None:
         state, now, wall = self._moment()
         provider = self.admitter.providers[step.channel]
-        need = ONE
-        if self.expectation is not None:
-            first = step is self.first  # already estimated
-            need = provider.charge.need(self.estimate if first else self.expectation.at(step, state.learned))
+        need = self.need(step) or ONE
         assert self._reservation is not None
         assert provider.step is not None
         denial = state.quota.move(self._reservation, provider.step, need, now=now, wall=wall)
@@ -200,6 +197,14 @@ class Admission:
             return None
         self.refused.append((step, denial.binding))
         return why(denial.binding)
+
+    def need(self, step: Candidate) -> Need | None:
+        """What the call needs at this channel, by its provider's arithmetic; None where it was not measured."""
+        if self.expectation is None:
+            return None
+        first = step is self.first  # already estimated
+        estimate = self.estimate if first else self.expectation.at(step, self.admitter.family.state.learned)
+        return self.admitter.providers[step.channel].charge.need(estimate)
 
     def longest(self, step: Candidate) -> float:
         """How long an answer of this channel may stream, in seconds."""

@@ -88,6 +88,11 @@ def stopped(told: Limited, objection: Objection) -> Limited:
     )
 
 
+def held_back(told: Limited, limiter: str, channel: str) -> Limited:
+    """The same where it is the provider's limit, or the channel's growth, that we would have run into."""
+    return evolve(told, limiter=limiter, scope=channel, gateway_decision="rejected_before_dispatch")
+
+
 def why(objection: Objection) -> str:
     """A limiter's no in words: whose limit, how much of it is left, what to do."""
     rank, dimension = objection.limiter

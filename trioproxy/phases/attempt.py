@@ -13,9 +13,10 @@ import trio
 from attrs import define, evolve, field
 
 from trioproxy.call import Call
-from trioproxy.channel import ChannelState, Pass
+from trioproxy.channel import NEED, ChannelState, Pass
 from trioproxy.codec.frame import StreamReader
 from trioproxy.codec.problem import problem_of
+from trioproxy.codec.ratelimits import telling
 from trioproxy.errors import AttemptError, Blame, Fault, FaultKind, Refusal
 from trioproxy.family import Family
 from trioproxy.http.client import Exchange
@@ -23,6 +24,7 @@ from trioproxy.journal import AttemptRecord, Usage
 from trioproxy.phases.holding import Holding, fault_of
 from trioproxy.phases.relay import Relay
 from trioproxy.phases.waiting import Waiting
+from trioproxy.policy.limits import Need
 from trioproxy.policy.slots import Ticket
 
 MAX_ERROR_BODY = 65_536
@@ -46,6 +48,7 @@ class Attempt:
     rewrite_model: str | None = None
     callers_name: bool = False  # the provider's name for the model came from the caller, not from our configuration
     longest: float = math.inf  # seconds that an answer may stream
+    need: Need = NEED  # of what the provider counts, where that was measured
     decided: trio.Event = field(init=False, factory=trio.Event)
     committed: bool = field(init=False, default=False)
     skipped: bool = field(init=False, default=False)
@@ -85,10 +88,12 @@ class Attempt:
         await self.channel.slot(self._ticket)
         self.asked = trio.current_time()
         request = self._request()
-        self._leave = await self.family.decide(self.channel.try_enter, self.model, self.asked)
+        self._leave = await self.family.decide(self.channel.try_enter, self.model, self.asked, self.need)
         if self._leave is None:
             raise Skipped
         head = await self.exchange.open(request)
+        if told := telling(self.channel.pace.family, head.headers):
+            self.family.post(self.channel.heard, self._leave, told, trio.current_time(), self.wall())
         if not 200 <= head.status < 300:
             body = await self._error_body()
             raise AttemptError(fault_of(self.call, self.exchange, body, self.wall()))

@@ -10,13 +10,15 @@ import trio
 from attrs import define, field
 
 from trioproxy.call import Call
-from trioproxy.channel import ChannelState
-from trioproxy.errors import ChainExhausted, Fault, FaultKind
+from trioproxy.channel import NEED, ChannelState
+from trioproxy.errors import ChainExhausted, Fault, FaultKind, Limited
 from trioproxy.family import Family
 from trioproxy.journal import AttemptRecord
+from trioproxy.phases import pacing
 from trioproxy.phases.admit import Admission
 from trioproxy.phases.attempt import Attempt
 from trioproxy.policy.chain import Candidate, Chain
+from trioproxy.policy.limits import Need
 
 UNSENT = frozenset({FaultKind.SATURATED, FaultKind.CONNECT})
 
@@ -36,6 +38,8 @@ class Walk:
     error: ChainExhausted | None = field(init=False, default=None)
     decided: trio.Event = field(init=False, factory=trio.Event)
     skipped: list[tuple[str, str]] = field(init=False, factory=list)
+    _paced: list[pacing.Held] = field(init=False, factory=list)
+    _need: Need = field(init=False, default=NEED)
     _records: list[AttemptRecord] = field(init=False, factory=list)
     _faults: list[Fault] = field(init=False, factory=list)
     _upstream_time: float = field(init=False, default=0.0)
@@ -45,13 +49,14 @@ class Walk:
         """Try the chain's channels in order. Cancelled, it leaves what it holds to `release`."""
         out_of_time = False
         places = len(self.chain.steps)  # who is passed over because of a limit of its own takes none
-        for step in self.chain.steps + self.chain.beyond:
+        steps = [*self.chain.steps, *self.chain.beyond]
+        for step in steps:
             if not places:
                 break
             out_of_time = trio.current_time() + self.call.policy.min_attempt > self.call.deadlines.start
             if out_of_time:
                 break
-            if self.admission is not None and (objection := await self.admission.enter(step)):
+            if objection := await self._passed_over(step, steps):
                 self.skipped.append((step.channel, objection))
                 continue
             places -= 1
@@ -61,10 +66,30 @@ class Walk:
             self.error = self._exhausted(out_of_time=out_of_time)
         self.decided.set()
 
+    async def _passed_over(self, step: Candidate, steps: list[Candidate]) -> str | None:
+        """Why a step is passed over; else what it holds of its channel's own limits is held."""
+        channel = self.channels.state[step.channel]
+        self._need = NEED
+        if not channel.pace.free:
+            self._need = pacing.need_of(self.call, channel, step, self.admission)
+            alone = step is steps[-1] or steps.count(step) > 1
+            short = await self.channels.decide(
+                channel.pace.objection, step.model, self._need, trio.current_time(), alone=alone
+            )
+            if short is not None:
+                if short.rule == pacing.WARMUP:  # after the others it may still be asked
+                    steps.append(step)
+                else:
+                    self._paced.append((step, short))
+                return short.why
+        return None if self.admission is None else await self.admission.enter(step)
+
     def _exhausted(self, *, out_of_time: bool) -> ChainExhausted:
         late = out_of_time or bool(self._faults and self._faults[-1].kind is FaultKind.DEADLINE)
         error = self.exhausted(self.chain, self._faults, trio.current_time(), deadline=late)
-        return error if self.admission is None else self.admission.judged(error)
+        if self.admission is not None:
+            error = self.admission.judged(error)
+        return pacing.judged(error, self._paced)
 
     async def _attempt(self, nursery: trio.Nursery, step: Candidate) -> bool:
         """Make one attempt; whether the next channel is to be asked."""
@@ -75,6 +100,7 @@ class Walk:
         )
         if self.admission is not None:
             attempt.longest = self.admission.longest(step)
+        attempt.need = self._need
         nursery.start_soon(attempt.run)
         await attempt.decided.wait()
         self._upstream_time += attempt.answered - attempt.asked
@@ -115,8 +141,13 @@ class Walk:
 
     @property
     def limited(self) -> bool:
-        """Nobody was asked, and some because of a limit of their own."""
-        return self.admission is not None and bool(self.admission.refused) and not self._records
+        """Nobody was asked, and some because of a limit of their own or of their provider."""
+        refused = self.admission is not None and bool(self.admission.refused)
+        return (refused or bool(self._paced)) and not self._records
+
+    def stopped(self) -> Limited:
+        """What is told where that was all that was in the way."""
+        return pacing.stopped(self.call, self.channels.state, self._paced, self.admission)
 
     @property
     def records(self) -> tuple[AttemptRecord, ...]:
