@@ -4,6 +4,8 @@ import random
 import ssl
 from collections.abc import Callable, Mapping
 
+from attrs import evolve
+
 from trioproxy.call import Endpoint
 from trioproxy.channel import ChannelState
 from trioproxy.codec.frame import Shape
@@ -49,7 +51,7 @@ def build(
     silence = SilenceWatch()
     states = {
         channel.name: _channel(
-            channel,
+            evolve(channel, limits=Written()) if config.quota.observe else channel,  # the quota has its own copy
             config.breaker,
             credentials.get(channel.name),
             upstream=_upstream(channel, dial, silence, readers(config.listen.http)[1]),
@@ -67,7 +69,7 @@ def build(
         Router.of(config.models, config.channels, channels),
         journal,
         wall,
-        None if scopes is None else Admitter(quota, scopes, _providers(config, scopes), wall),
+        None if scopes is None else Admitter(quota, scopes, _providers(config, scopes), wall, journal),
     )
     return Gateway(line, Supervisor(channels, silence, quota), ENDPOINTS, CHAT)
 
@@ -129,7 +131,7 @@ def _channel(
         tariff=None if channel.price is None else _tariff(channel.price),
         provider=_provider(channel),
         disabled="it has no credential" if channel.auth != "none" and channel.api_key and credential is None else None,
-        pace=Pace(channel.provider, {} if observe else _paced(channel.limits), _governor(channel.ramp)),
+        pace=Pace(channel.provider, _paced(channel.limits), _governor(channel.ramp)),
         charge=charge_of(channel.provider),
     )
 

@@ -14,7 +14,6 @@ from trioproxy.http.client import Upstream
 from trioproxy.journal import BreakerMoved, ChannelCooled, ChannelParked, GrowthPaused, Journal, LimitLearned
 from trioproxy.policy.breaker import Breaker, Permit, State
 from trioproxy.policy.charges import OTHER, Charge
-from trioproxy.policy.limits import Need
 from trioproxy.policy.pace import Pace, Sent
 from trioproxy.policy.pricing import Tariff
 from trioproxy.policy.slots import Slots, Ticket
@@ -23,7 +22,6 @@ from trioproxy.policy.throttle import Change
 
 REFUSALS = frozenset({FaultKind.RATE_LIMITED, FaultKind.RAMP})  # and whatever came as a 529
 OVERLOADED = 529
-NEED = Need(1)
 
 
 @define(eq=False)
@@ -120,8 +118,8 @@ class ChannelState:
             return fault
         return evolve(fault, message=scrub(fault.message, self.secrets), body=scrub(fault.body, self.secrets))
 
-    def try_enter(self, model: str, now: float, need: Need = NEED) -> Pass | None:
-        """Leave for one attempt that needs so much, or None. Hand it back exactly once, to `settle` or `abandon`."""
+    def try_enter(self, model: str, now: float, sent: Sent | None = None) -> Pass | None:
+        """Leave for one attempt, or None. Hand it back exactly once, to `settle` or `abandon`."""
         if self.objection(model, now) is not None:
             return None
         was = self.breaker.state
@@ -133,7 +131,7 @@ class ChannelState:
         trials = tuple(standing for standing in standings if standing.on_probation)
         for standing in trials:
             standing.enter(now)
-        return Pass(permit, model, trials, None if self.pace.free else self.pace.send(model, need, now), now)
+        return Pass(permit, model, trials, sent, now)
 
     def heard(self, leave: Pass, told: list[tuple[bytes, bytes]], now: float, wall: float) -> None:
         """An answer's headers tell of the provider's limits. `wall` is Unix seconds."""

@@ -24,6 +24,7 @@ from trioproxy.lifecycle import Line, exchange
 from trioproxy.phases import answering, settle
 from trioproxy.phases.authenticate import ANONYMOUS
 from trioproxy.policy.hierarchy import Gauge, QuotaStatistics
+from trioproxy.policy.pace import PaceStatistics
 from trioproxy.supervisor import Supervisor
 
 _MODELS = "/v1/models"
@@ -74,9 +75,18 @@ class Gateway:
         """A reading of every channel."""
         return self.supervisor.statistics(trio.current_time())
 
+    def paces(self) -> dict[str, PaceStatistics]:
+        """How much each channel is sent: what was learned of its provider, how fast it may grow, whom that turned away."""
+        now = trio.current_time()
+        return {name: state.pace.statistics(now) for name, state in self.supervisor.channels.state.items()}
+
     def quota(self) -> QuotaStatistics:
         """A reading of the quota: what open calls hold, and what was refused."""
         return self.supervisor.quota.state.quota.statistics()
+
+    def drift(self) -> dict[str, tuple[float, float]]:
+        """Per channel, actual over estimated tokens of input as learned (1: the same), and its deviation."""
+        return self.supervisor.quota.state.learned.drift()
 
     def limits(self) -> list[Gauge]:
         """Every limiter that a call has met, and what is left of it."""

@@ -14,6 +14,7 @@ from trioproxy.family import Family
 from trioproxy.http.silence import SilenceWatch
 from trioproxy.policy.hierarchy import Quota
 from trioproxy.policy.learned import Learned
+from trioproxy.policy.nearing import Nearing
 
 
 @define(eq=False)
@@ -22,6 +23,7 @@ class QuotaState:
 
     quota: Quota = field(factory=Quota)
     learned: Learned = field(factory=Learned)
+    nearing: Nearing = field(factory=Nearing)
 
 
 @define(eq=False)

@@ -32,7 +32,7 @@ from trioproxy.cli import COMMANDS
 from trioproxy.codec import fault_table
 from trioproxy.codec.problem import error_table
 from trioproxy.codec.retry_hint import CAP
-from trioproxy.config import limits, model
+from trioproxy.config import growth, limits, model
 from trioproxy.config.lint import warnings
 from trioproxy.config.load import Defaults
 from trioproxy.config.structure import structure
@@ -63,6 +63,7 @@ SECTIONS: dict[str, tuple[type, ...]] = {
     "`price`": (model.Price,),
     "`scope`": (model.Scope,),
     "`params`": (model.Params,),
+    "`ramp`": (growth.Growth,),
     "`breaker`": (BreakerPolicy,),
     "`[[models]]`": (model.Model,),
     "`channels` of a model": (model.Link,),

@@ -5,9 +5,9 @@ from attrs import field, frozen, validators
 from trioproxy.config import rules
 
 
-def _share(_instance: object, _attribute: object, value: float | None) -> None:
-    if value is not None and not 0 < value <= 1:
-        raise ValueError(f"{rules.shown(value)} is no share: give more than 0, at most 1")
+def _share(default: float | None) -> float | None:
+    share: float | None = field(default=default, validator=validators.optional(rules.share))
+    return share
 
 
 @frozen
@@ -21,10 +21,10 @@ class Growth:
     growth: float = field(default=1.5, validator=rules.at_least(1))
     period: float = field(default=900.0, validator=rules.positive)
     warmup: float = field(default=0.0, validator=rules.at_least(0))  # 0: all of its calls from the first moment
-    least: float = field(default=0.1, validator=_share)  # Envoy's slow start has the same
+    least: float = field(default=0.1, validator=rules.share)  # Envoy's slow start has the same
     # Growth is a cause of refusals before it is one of failures, so those are borne less.
-    max_rate_limited: float | None = field(default=0.05, validator=_share)
-    max_fallbacks: float | None = field(default=0.1, validator=_share)
+    max_rate_limited: float | None = _share(0.05)
+    max_fallbacks: float | None = _share(0.1)
     max_waiting: int | None = field(default=None, validator=validators.optional(rules.at_least(0)))
     max_p95: float | None = field(default=None, validator=validators.optional(rules.positive))
     least_calls: int = field(default=20, validator=rules.at_least(1))  # below 20 one call is more than 5 %

@@ -18,7 +18,7 @@ from trioproxy.config.model import Model
 from trioproxy.config.scopes import Scopes
 from trioproxy.errors import Blame, ChainExhausted, Fault, FaultKind, Limited, Refusal, RefusalKind
 from trioproxy.family import Family
-from trioproxy.journal import Usage
+from trioproxy.journal import BudgetNearing, Journal, Usage
 from trioproxy.phases.allowance import OWN, lines, stopped, throttled, why
 from trioproxy.policy.chain import Candidate, Chain
 from trioproxy.policy.charges import Charge, Estimate, Route, effort_of, expected
@@ -105,6 +105,7 @@ class Admitter:
     scopes: Scopes
     providers: Mapping[str, Provider]
     wall: Callable[[], float]
+    journal: Journal
     _ways: dict[tuple[str, str, str], Way] = field(init=False, factory=dict)
     _estimators: dict[str, Estimator] = field(init=False, factory=dict)
 
@@ -179,6 +180,14 @@ class Admission:
         if isinstance(outcome, Denial):
             raise self._refusal(outcome)
         self._reservation = outcome
+        self._tell_budgets(outcome, now)
+
+    def _tell_budgets(self, reservation: Reservation, now: float) -> None:
+        """Whose budgets are nearly used up now."""
+        if self.way.spends:
+            for near in self.admitter.family.state.nearing.look(reservation.callers.accounts):
+                limiter = f"{near.scope.rank.value}.{near.dimension.value}"
+                self.admitter.journal.emit(BudgetNearing(limiter, near.scope.name, near.share, now))
 
     async def enter(self, step: Candidate) -> str | None:
         """Hold the part of the channel that is asked next; or say why its own limits do not allow it."""
@@ -234,6 +243,7 @@ class Admission:
         state, now, _ = self._moment()
         assert self._reservation is not None
         state.quota.settle(self._reservation, actual, now, at_channel)
+        self._tell_budgets(self._reservation, now)
 
     def learn(self, usage: Usage, step: tuple[str, str], *, seconds: float | None, whole: bool) -> None:
         """What the answer teaches for the next estimate. `step` is channel and model; a cut answer tells no length."""

@@ -13,7 +13,7 @@ import trio
 from attrs import define, evolve, field
 
 from trioproxy.call import Call
-from trioproxy.channel import NEED, ChannelState, Pass
+from trioproxy.channel import ChannelState, Pass
 from trioproxy.codec.frame import StreamReader
 from trioproxy.codec.problem import problem_of
 from trioproxy.codec.ratelimits import telling
@@ -24,7 +24,7 @@ from trioproxy.journal import AttemptRecord, Usage
 from trioproxy.phases.holding import Holding, fault_of
 from trioproxy.phases.relay import Relay
 from trioproxy.phases.waiting import Waiting
-from trioproxy.policy.limits import Need
+from trioproxy.policy.pace import Sent
 from trioproxy.policy.slots import Ticket
 
 MAX_ERROR_BODY = 65_536
@@ -48,7 +48,7 @@ class Attempt:
     rewrite_model: str | None = None
     callers_name: bool = False  # the provider's name for the model came from the caller, not from our configuration
     longest: float = math.inf  # seconds that an answer may stream
-    need: Need = NEED  # of what the provider counts, where that was measured
+    sent: Sent | None = None  # what it took of what the channel may be sent, where that is known
     decided: trio.Event = field(init=False, factory=trio.Event)
     committed: bool = field(init=False, default=False)
     skipped: bool = field(init=False, default=False)
@@ -88,7 +88,7 @@ class Attempt:
         await self.channel.slot(self._ticket)
         self.asked = trio.current_time()
         request = self._request()
-        self._leave = await self.family.decide(self.channel.try_enter, self.model, self.asked, self.need)
+        self._leave = await self.family.decide(self.channel.try_enter, self.model, self.asked, self.sent)
         if self._leave is None:
             raise Skipped
         head = await self.exchange.open(request)

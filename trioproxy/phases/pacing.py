@@ -42,9 +42,7 @@ def judged(error: ChainExhausted, held: list[Held]) -> ChainExhausted:
     return ChainExhausted(error.faults or (SPENT,), retry_after=min(waits), deadline=error.deadline)
 
 
-def stopped(
-    call: Call, channels: Mapping[str, ChannelState], held: list[Held], admission: Admission | None
-) -> Limited:
+def stopped(call: Call, channels: Mapping[str, ChannelState], held: list[Held], admission: Admission | None) -> Limited:
     """What is told where nobody was asked: the limit that has room first."""
     if admission is not None and admission.refused:
         ours = admission.stopped()

@@ -10,7 +10,7 @@ import trio
 from attrs import define, field
 
 from trioproxy.call import Call
-from trioproxy.channel import NEED, ChannelState
+from trioproxy.channel import ChannelState
 from trioproxy.errors import ChainExhausted, Fault, FaultKind, Limited
 from trioproxy.family import Family
 from trioproxy.journal import AttemptRecord
@@ -18,7 +18,8 @@ from trioproxy.phases import pacing
 from trioproxy.phases.admit import Admission
 from trioproxy.phases.attempt import Attempt
 from trioproxy.policy.chain import Candidate, Chain
-from trioproxy.policy.limits import Need
+from trioproxy.policy.pace import Sent
+from trioproxy.policy.throttle import Short
 
 UNSENT = frozenset({FaultKind.SATURATED, FaultKind.CONNECT})
 
@@ -39,7 +40,7 @@ class Walk:
     decided: trio.Event = field(init=False, factory=trio.Event)
     skipped: list[tuple[str, str]] = field(init=False, factory=list)
     _paced: list[pacing.Held] = field(init=False, factory=list)
-    _need: Need = field(init=False, default=NEED)
+    _sent: Sent | None = field(init=False, default=None)
     _records: list[AttemptRecord] = field(init=False, factory=list)
     _faults: list[Fault] = field(init=False, factory=list)
     _upstream_time: float = field(init=False, default=0.0)
@@ -68,21 +69,28 @@ class Walk:
 
     async def _passed_over(self, step: Candidate, steps: list[Candidate]) -> str | None:
         """Why a step is passed over; else what it holds of its channel's own limits is held."""
-        channel = self.channels.state[step.channel]
-        self._need = NEED
+        channel, self._sent = self.channels.state[step.channel], None
         if not channel.pace.free:
-            self._need = pacing.need_of(self.call, channel, step, self.admission)
+            need = pacing.need_of(self.call, channel, step, self.admission)
             alone = step is steps[-1] or steps.count(step) > 1
-            short = await self.channels.decide(
-                channel.pace.objection, step.model, self._need, trio.current_time(), alone=alone
-            )
-            if short is not None:
-                if short.rule == pacing.WARMUP:  # after the others it may still be asked
+            said = await self.channels.decide(channel.pace.enter, step.model, need, trio.current_time(), alone=alone)
+            if isinstance(said, Short):
+                if said.rule == pacing.WARMUP:  # after the others it may still be asked
                     steps.append(step)
                 else:
-                    self._paced.append((step, short))
-                return short.why
-        return None if self.admission is None else await self.admission.enter(step)
+                    self._paced.append((step, said))
+                return said.why
+            self._sent = said
+        objection = None if self.admission is None else await self.admission.enter(step)
+        if objection is not None:
+            self._unsent(step)
+        return objection
+
+    def _unsent(self, step: Candidate) -> None:
+        """Nothing went to the provider: what was to be sent is not counted."""
+        if self._sent is not None:
+            pace = self.channels.state[step.channel].pace
+            self.channels.post(pace.give_back, step.model, self._sent, trio.current_time())
 
     def _exhausted(self, *, out_of_time: bool) -> ChainExhausted:
         late = out_of_time or bool(self._faults and self._faults[-1].kind is FaultKind.DEADLINE)
@@ -100,7 +108,7 @@ class Walk:
         )
         if self.admission is not None:
             attempt.longest = self.admission.longest(step)
-        attempt.need = self._need
+        attempt.sent = self._sent
         nursery.start_soon(attempt.run)
         await attempt.decided.wait()
         self._upstream_time += attempt.answered - attempt.asked
@@ -108,6 +116,8 @@ class Walk:
             self.committed = attempt
             return False
         self._let_go(attempt)
+        if attempt.fault is None or attempt.fault.kind in UNSENT:
+            self._unsent(step)
         if attempt.fault is None:
             self.skipped.append((step.channel, "objected when it was its turn"))
             return True

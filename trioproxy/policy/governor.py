@@ -21,17 +21,17 @@ LATENCIES = 256  # answers that a p95 is read from, none older than a minute
 
 @define(eq=False)
 class Turns:
-    """A share of calls, spread evenly and without chance."""
+    """A share of calls, spread evenly and without chance. The first one goes where `credit` is 1."""
 
-    _credit: float = field(init=False, default=1.0)  # the first one goes
+    credit: float = 1.0
 
     def mine(self, share: float) -> bool:
         """Whether this call is one of the `share`."""
-        if self._credit < 1.0:
-            self._credit += share
-        if self._credit < 1.0 - 1e-9:
+        if self.credit < 1.0:
+            self.credit += share
+        if self.credit < 1.0 - 1e-9:
             return False
-        self._credit -= 1.0
+        self.credit -= 1.0
         return True
 
 
@@ -88,8 +88,8 @@ class Governor:
         return share < 1.0 and not self._turns.mine(share)
 
     def recovered(self, now: float) -> None:
-        """It is back after it could not be asked: it begins slowly again."""
-        self._since, self._turns = now, Turns()
+        """It is back after it could not be asked, as a call has just found: it begins slowly again."""
+        self._since, self._turns = now, Turns(0.0)
 
     def wait(self, need: Need, now: float) -> tuple[float, Ceiling | None]:
         """Seconds until its growth leaves room for `need`, and which ceiling that is."""

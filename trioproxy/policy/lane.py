@@ -20,6 +20,7 @@ from trioproxy.policy.meter import MINUTE, Meter
 TRUST = 60.0  # seconds that an observation is believed without another one
 TRIAL = 5.0  # seconds that others wait for the call that asks after that
 FLOOR = 0.1  # of the ceiling: a refusal on a channel that was hardly used says little about its limit
+MEMORY = 120.0  # seconds: as long as the sawtooth of a limit that stands, which is met once in them
 GAP = 0.1  # by so much of itself, and a second, does a time to reset differ from another one
 ALL_BUT = 0.1  # what is larger than the whole limit passes when no more than this share of it is in use
 MATERIAL_UP, MATERIAL_DOWN = 1.25, 0.95  # what is told of an allowance that moves in small steps
@@ -79,6 +80,13 @@ class Lane:
         else:  # too old to believe, and it was a no: this call asks again
             self._until = now + TRIAL
 
+    def give_back(self, now: float, amount: int) -> None:
+        """`amount` was not sent after all."""
+        self.taken = max(0, self.taken - amount)
+        self.meter.add(now, -amount)
+        if self._left is not None:
+            self._left += amount
+
     def observe(self, now: float, mark: int, told: tuple[int | None, int | None, float | None]) -> None:
         """Take up limit, remaining and seconds to reset as an answer told them; None for what it did not tell.
 
@@ -98,7 +106,7 @@ class Lane:
         self.seen = self._from = now
         self._rate, self._full = self._refill(now, left, reset)
         self._until = now + TRUST
-        self._left = max(0.0, left - (self.taken - mark))  # its word does not know what is on its way
+        self._left = max(0.0, left - max(0, self.taken - mark))  # its word does not know what is on its way
 
     def refused(self, now: float, amount: int, quiet: float) -> bool:
         """The provider refused `amount` with a 429 or 529; whether that lowered the allowance."""
@@ -106,7 +114,7 @@ class Lane:
         if ceiling is None or self.window != MINUTE:
             return False
         if self.aimd is None:
-            self.aimd = Aimd(AimdPolicy(configured=ceiling, floor=ceiling * FLOOR))
+            self.aimd = Aimd(AimdPolicy(configured=ceiling, floor=ceiling * FLOOR, memory=MEMORY))
         remaining = self.left(now)
         spare = remaining if remaining is not None and remaining >= amount else None
         used = self.meter.reading(now) - amount
@@ -159,7 +167,7 @@ class Lane:
         aimd, ceiling = self.aimd, self.ceiling
         if aimd is not None and ceiling is not None:
             if ceiling > aimd.policy.configured:
-                aimd.policy = AimdPolicy(configured=ceiling, floor=ceiling * FLOOR)
+                aimd.policy = AimdPolicy(configured=ceiling, floor=ceiling * FLOOR, memory=MEMORY)
             aimd.announced(limit)
 
     def _refill(self, now: float, left: float, reset: float | None) -> tuple[float, float]:

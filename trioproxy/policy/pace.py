@@ -7,7 +7,7 @@ are counted by model; the channel's own limit bounds each of them and, in the qu
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from attrs import define, field
+from attrs import define, field, frozen
 
 from trioproxy.codec.ratelimits import observations
 from trioproxy.policy.governor import Governor
@@ -27,6 +27,18 @@ class Sent:
     marks: Marks = ()
 
 
+@frozen
+class PaceStatistics:
+    """A reading of one channel's. `share` is what it takes of its calls while it warms up; `paused` is why growth is."""
+
+    passed_over: int
+    rejected: int
+    share: float
+    paused: str
+    ceilings: dict[str, float]
+    lanes: tuple[Reading, ...]
+
+
 @define(eq=False)
 class Pace:
     """One channel's. `configured` is its own limits by dimension, per minute; `family` is whose headers it answers with."""
@@ -43,8 +55,29 @@ class Pace:
         """Whether nothing is known that could hold a call back."""
         return self.governor is None and not self._throttles and not self.configured
 
-    def objection(self, model: str, need: Need, now: float, *, alone: bool) -> Short | None:
-        """Why a call is not to be sent now, or None. `alone`: no other channel could be asked in its place."""
+    def enter(self, model: str, need: Need, now: float, *, alone: bool) -> Short | Sent:
+        """Why a call is not to be sent now; else it is taken to be sent, and what is returned goes with all that its answer tells.
+
+        `alone`: no other channel could be asked in its place. In one step, for calls come at once.
+        """
+        short = self._objection(model, need, now, alone=alone)
+        if short is not None:
+            self.passed_over += 1
+            return short
+        if self.governor is not None:
+            self.governor.took(need, now)
+        throttle = self._throttle(model) if self.configured else self._throttles.get(model)
+        return Sent(now, need, () if throttle is None else throttle.take(need, now))
+
+    def give_back(self, model: str, sent: Sent, now: float) -> None:
+        """It never went out."""
+        if self.governor is not None:
+            self.governor.took(Need(*[-amount for amount in sent.need]), now)
+        throttle = self._throttles.get(model)
+        if throttle is not None:
+            throttle.give_back(sent.need, now)
+
+    def _objection(self, model: str, need: Need, now: float, *, alone: bool) -> Short | None:
         throttle, governor = self._throttles.get(model), self.governor
         short = None if throttle is None else throttle.objection(need, now)
         if short is None and governor is not None:
@@ -52,16 +85,7 @@ class Pace:
             if short is None and not alone and governor.passes_over(now):
                 share = governor.share(now)
                 return Short("warmup", "", 0.0, f"it is warming up and takes {share:.0%} of its calls")
-        if short is not None:
-            self.passed_over += 1
         return short
-
-    def send(self, model: str, need: Need, now: float) -> Sent:
-        """A call goes out. What is returned goes with all that its answer tells."""
-        throttle = self._throttle(model) if self.configured else self._throttles.get(model)
-        if self.governor is not None:
-            self.governor.took(need, now)
-        return Sent(now, need, () if throttle is None else throttle.take(need, now))
 
     def heard(self, model: str, sent: Sent | None, told: Headers, *, now: float, wall: float) -> Iterable[Change]:
         """The headers of an answer that tell of limits are here. `wall` is Unix seconds."""
@@ -87,8 +111,16 @@ class Pace:
         throttle = self._throttles.get(model)
         return () if throttle is None or failed else throttle.answered(now)
 
-    def readings(self, now: float) -> list[Reading]:
-        return [reading for throttle in self._throttles.values() for reading in throttle.readings(now)]
+    def statistics(self, now: float) -> PaceStatistics:
+        governor = self.governor
+        return PaceStatistics(
+            self.passed_over,
+            self.rejected,
+            1.0 if governor is None else governor.share(now),
+            "" if governor is None else governor.paused,
+            {} if governor is None else {each.name: each.limit for each in governor.ceilings},
+            tuple(reading for throttle in self._throttles.values() for reading in throttle.readings(now)),
+        )
 
     def _throttle(self, model: str) -> Throttle:
         known = self._throttles.get(model)

@@ -90,6 +90,11 @@ class Throttle:
             lane.take(now, need[unit])
         return tuple([lane.taken for _, lane in self._lanes])
 
+    def give_back(self, need: Need, now: float) -> None:
+        """It never went out."""
+        for unit, lane in self._lanes:
+            lane.give_back(now, need[unit])
+
     def observe(self, seen: Iterable[Observation], marks: Marks, now: float) -> list[Change]:
         """Take up what an answer's headers tell. A lane that came after the call had been sent knows of nothing before."""
         changes: list[Change] = []

@@ -90,6 +90,15 @@ class Window:
     _used: int = field(init=False, default=0)
     _before: int = field(init=False, default=0)
 
+    @property
+    def used(self) -> int:
+        """What is spent and held in the span that was in force when something was last asked."""
+        return self._used
+
+    @property
+    def span(self) -> Span:
+        return self._span
+
     def objection(self, now: float, wall: float, amount: int) -> float | None:
         span = self._span
         if not span.start <= wall < span.end:
