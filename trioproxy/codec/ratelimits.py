@@ -14,14 +14,13 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import lru_cache
-from typing import Literal
+from typing import NamedTuple
 
-from attrs import define, frozen
+from attrs import frozen
 
 from trioproxy.codec.retry_hint import duration
 
 Headers = Sequence[tuple[bytes, bytes]]
-Field = Literal["limit", "remaining", "reset"]
 
 LONGEST = 86_400.0  # seconds; a longer reset is not believed
 LARGEST = 10**15  # no limit of this size is one
@@ -59,7 +58,9 @@ _TABLES: dict[str, tuple[tuple[str, str, str], ...]] = {
     "deepseek": (),
 }
 _UTILIZATION = b"azure-openai-deployment-utilization"
-_FIELDS: tuple[Field, ...] = ("limit", "remaining", "reset")
+_FIELDS = ("limit", "remaining", "reset")
+_REMAINING, _RESET = 1, 2
+_NOTHING = [None, None, None]
 
 _EMITTED = {word: tuple(f"x-ratelimit-{kind}-{word}".encode() for kind in _FIELDS) for word in ("requests", "tokens")}
 
@@ -68,8 +69,7 @@ _GO_UNITS = frozenset("smhd")
 _MILLISECONDS, _SECONDS = 1e12, 1e9  # a bare number above is a moment in that unit, not a duration
 
 
-@frozen
-class Observation:
+class Observation(NamedTuple):
     """What a provider told about one of its limits; None where it told nothing. `reset_after` is seconds from now."""
 
     dimension: str
@@ -95,15 +95,13 @@ class Allowance:
     unit: str = "requests"
 
 
-@define
-class _Seen:
-    limit: float | None = None
-    remaining: float | None = None
-    reset: float | None = None
-
-
-def _indexed(rows: Iterable[tuple[str, str, str]]) -> dict[bytes, tuple[str, str, Field]]:
-    return {name.format(kind).encode(): (dimension, scope, kind) for name, dimension, scope in rows for kind in _FIELDS}
+def _indexed(rows: Iterable[tuple[str, str, str]]) -> dict[bytes, tuple[tuple[str, str], int]]:
+    """Name → dimension and scope, and the place of limit, remaining or reset."""
+    return {
+        name.format(kind).encode(): ((dimension, scope), place)
+        for name, dimension, scope in rows
+        for place, kind in enumerate(_FIELDS)
+    }
 
 
 _NAMES = {family: _indexed(rows) for family, rows in _TABLES.items()}
@@ -121,19 +119,24 @@ def observations(family: str, headers: Headers, wall: float) -> list[Observation
     `wall` is Unix time, for resets that are given as moments.
     """
     names = _NAMES.get(family, _NAMES["openai"])
-    seen: dict[tuple[str, str], _Seen] = {}
+    seen: dict[tuple[str, str], list[float | None]] = {}
     for name, value in headers:
-        low = name.lower()
-        known = names.get(low)
+        known = names.get(name) or names.get(name.lower())
         if known is not None:
-            dimension, scope, kind = known
-            _note(seen.setdefault((dimension, scope), _Seen()), kind, value, wall)
-        elif low == _UTILIZATION and (used := _number(value.decode("latin-1").rstrip(" %"))) is not None:
-            _keep(seen.setdefault((CAPACITY, ""), _Seen(limit=100.0)), "remaining", max(0.0, 100.0 - used))
+            key, place = known
+            told = seen.get(key)
+            if told is None:
+                told = seen[key] = [None, None, None]
+            if place != _RESET and told[place] is None and value.isdigit() and len(value) < 16:  # nearly always
+                told[place] = int(value)
+            else:
+                _note(told, place, value, wall)
+        elif name.lower() == _UTILIZATION and (used := _number(value.decode("latin-1").rstrip(" %"))) is not None:
+            _keep(seen.setdefault((CAPACITY, ""), [100.0, None, None]), _REMAINING, max(0.0, 100.0 - used))
     return [
-        Observation(dimension, _whole(one.limit), _whole(one.remaining), one.reset, scope)
-        for (dimension, scope), one in seen.items()
-        if one != _Seen()
+        Observation(key[0], _whole(told[0]), _whole(told[1]), told[2], key[1])
+        for key, told in seen.items()
+        if told != _NOTHING
     ]
 
 
@@ -142,14 +145,23 @@ def reset_after(text: str, wall: float) -> float | None:
 
     A Go duration ("1m2.5s"), a bare number of seconds, a Unix time in seconds or milliseconds, or RFC 3339.
     """
+    seconds, absolute = _reset(text)
+    if seconds is None:
+        return None
+    return _clamped(seconds - wall if absolute else seconds)
+
+
+@lru_cache(maxsize=4096)  # the same few durations, and moments in whole seconds, come again and again
+def _reset(text: str) -> tuple[float | None, bool]:
+    """Seconds, and whether they are since 1970 rather than from now."""
     text = text.strip()
     number = _number(text)
     if number is not None:
         if number > _SECONDS:
-            number = number / (1000 if number > _MILLISECONDS else 1) - wall
-        return _clamped(number)
+            return number / (1000 if number > _MILLISECONDS else 1), True
+        return number, False
     seconds = duration(text) if text[-1:] in _GO_UNITS else None
-    return _clamped(seconds) if seconds is not None else _moment(text, wall)
+    return (seconds, False) if seconds is not None else (_moment(text), True)
 
 
 def openai_headers(requests: Allowance | None, tokens: Allowance | None) -> list[tuple[bytes, bytes]]:
@@ -187,25 +199,19 @@ def go_duration(seconds: float) -> str:
     return f"{minutes}m{text}" if minutes else text
 
 
-def _note(seen: _Seen, kind: Field, value: bytes, wall: float) -> None:
+def _note(told: list[float | None], place: int, value: bytes, wall: float) -> None:
     """Take up one header's value; a proxy may have joined several with commas."""
-    if kind != "reset" and len(value) < 16 and value.isdigit():  # nearly always
-        _keep(seen, kind, float(value))
-        return
     for text in value.decode("latin-1").split(","):
-        _keep(seen, kind, reset_after(text, wall) if kind == "reset" else _number(text))
+        _keep(told, place, reset_after(text, wall) if place == _RESET else _number(text))
 
 
-def _keep(seen: _Seen, kind: Field, value: float | None) -> None:
+def _keep(told: list[float | None], place: int, value: float | None) -> None:
     """The most restrictive of what was said: the least limit and remainder, the latest reset."""
-    if value is None:
-        return
-    if kind == "limit":
-        seen.limit = value if seen.limit is None else min(seen.limit, value)
-    elif kind == "remaining":
-        seen.remaining = value if seen.remaining is None else min(seen.remaining, value)
+    known = told[place]
+    if value is None or known is None:
+        told[place] = known if value is None else value
     else:
-        seen.reset = value if seen.reset is None else max(seen.reset, value)
+        told[place] = max(known, value) if place == _RESET else min(known, value)
 
 
 def _number(text: str) -> float | None:
@@ -215,13 +221,13 @@ def _number(text: str) -> float | None:
     return number if number < LARGEST else None
 
 
-def _moment(text: str, wall: float) -> float | None:
+def _moment(text: str) -> float | None:
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
         return None
     # Without an offset it is no RFC 3339, and nobody knows whose midnight it means.
-    return _clamped(at.timestamp() - wall) if at.tzinfo is not None else None
+    return at.timestamp() if at.tzinfo is not None else None
 
 
 def _clamped(seconds: float) -> float:

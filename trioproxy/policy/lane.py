@@ -82,7 +82,6 @@ class Lane:
 
     def give_back(self, now: float, amount: int) -> None:
         """`amount` was not sent after all."""
-        self.taken = max(0, self.taken - amount)
         self.meter.add(now, -amount)
         if self._left is not None:
             self._left += amount
@@ -97,16 +96,17 @@ class Lane:
         if mark < self._heard or limit == 0:
             return
         self._heard = mark
-        if limit is not None:
+        if limit is not None and limit != self.announced:
             self._announce(float(limit))
         if remaining is None or (self.announced is None and reset is None):
             return
         whole = math.inf if self.announced is None else self.announced
-        left = min(whole, remaining)
+        left = whole if remaining > whole else remaining
         self.seen = self._from = now
         self._rate, self._full = self._refill(now, left, reset)
         self._until = now + TRUST
-        self._left = max(0.0, left - max(0, self.taken - mark))  # its word does not know what is on its way
+        left -= self.taken - mark  # its word does not know what is on its way
+        self._left = left if left > 0 else 0.0
 
     def refused(self, now: float, amount: int, quiet: float) -> bool:
         """The provider refused `amount` with a 429 or 529; whether that lowered the allowance."""
@@ -131,7 +131,8 @@ class Lane:
 
     def news(self) -> tuple[float, float] | None:
         """The allowance as it was told last (0: never) and as it is, where it has changed by enough to tell."""
-        is_now, told = self.allowance, self.configured if self._told is None else self._told
+        is_now = self.ceiling if self.aimd is None else self.aimd.limit
+        told = self.configured if self._told is None else self._told
         if is_now is None or self.window != MINUTE or is_now == told:
             return None
         whole = is_now == self.ceiling

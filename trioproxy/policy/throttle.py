@@ -99,14 +99,17 @@ class Throttle:
         """Take up what an answer's headers tell. A lane that came after the call had been sent knows of nothing before."""
         changes: list[Change] = []
         for each in seen:
-            if each.dimension not in UNITS or each.scope not in OURS:
-                continue
-            place = self._places.get((each.dimension, each.scope))
+            name, limit, remaining, reset, scope = each
+            place = self._places.get((name, scope))
             if place is None:
-                place = self._place(each.dimension, each.scope)
+                if name not in UNITS or scope not in OURS:
+                    continue
+                place = self._place(name, scope)
             lane = self._lanes[place][1]
-            lane.observe(now, marks[place] if place < len(marks) else 0, (each.limit, each.remaining, each.reset_after))
-            changes += _news(lane, "its provider announced it")
+            known = lane.announced
+            lane.observe(now, marks[place] if place < len(marks) else 0, (limit, remaining, reset))
+            if lane.announced != known:
+                changes += _news(lane, "its provider announced it")
         return changes
 
     def refused(self, need: Need, now: float, quiet: float) -> list[Change]:
