@@ -16,8 +16,6 @@ from datetime import datetime
 from functools import lru_cache
 from typing import NamedTuple
 
-from attrs import frozen
-
 from trioproxy.codec.retry_hint import duration
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -62,7 +60,9 @@ _FIELDS = ("limit", "remaining", "reset")
 _REMAINING, _RESET = 1, 2
 _NOTHING = [None, None, None]
 
-_EMITTED = {word: tuple(f"x-ratelimit-{kind}-{word}".encode() for kind in _FIELDS) for word in ("requests", "tokens")}
+_REQUESTS, _TOKENS = (
+    tuple(f"x-ratelimit-{kind}-{word}".encode() for kind in _FIELDS) for word in ("requests", "tokens")
+)
 
 _NUMBER = re.compile(r"\+?(\d+(?:\.\d*)?|\.\d+)", re.ASCII)
 _GO_UNITS = frozenset("smhd")
@@ -79,8 +79,7 @@ class Observation(NamedTuple):
     scope: str = ""
 
 
-@frozen
-class Allowance:
+class Allowance(NamedTuple):
     """One of our own limits, as a caller may know it. `window` and the times are seconds; `unit` "requests" or "tokens".
 
     `reset_after` is the time until it is full again, `more_after` the time until there is more of it.
@@ -167,10 +166,11 @@ def _reset(text: str) -> tuple[float | None, bool]:
 def openai_headers(requests: Allowance | None, tokens: Allowance | None) -> list[tuple[bytes, bytes]]:
     """`x-ratelimit-*` as OpenAI's clients read them. Resets are Go durations to a full limit."""
     lines: list[tuple[bytes, bytes]] = []
-    for word, one in (("requests", requests), ("tokens", tokens)):
+    for names, one in ((_REQUESTS, requests), (_TOKENS, tokens)):
         if one is not None:
+            left = max(0, one.remaining)
             reset = go_duration(one.reset_after).encode()
-            lines += zip(_EMITTED[word], (b"%d" % one.limit, b"%d" % max(0, one.remaining), reset), strict=True)
+            lines += ((names[0], b"%d" % one.limit), (names[1], b"%d" % left), (names[2], reset))
     return lines
 
 
@@ -181,14 +181,18 @@ def ietf_headers(allowances: Sequence[Allowance]) -> list[tuple[bytes, bytes]]:
     """
     if not allowances:
         return []
-    policies = (_policy(one.name, one.limit, one.unit, one.window) for one in allowances)
-    limits = (f"{_string(one.name)};r={max(0, one.remaining)};t={_ceiled(one.more_after)}" for one in allowances)
+    policies, limits = [], []
+    for name, limit, remaining, _, more, window, unit in allowances:
+        policies.append(_policy(name, limit, unit, window))
+        limits.append(f"{_string(name)};r={max(0, remaining)};t={_ceiled(more)}")
     return [(b"ratelimit-policy", ", ".join(policies).encode()), (b"ratelimit", ", ".join(limits).encode())]
 
 
 def go_duration(seconds: float) -> str:
     """A duration as Go writes it: "750ms", "1.5s", "6m0s", "2h0m5s". Rounded up to milliseconds; endless ones to a day."""
-    milliseconds = math.ceil(min(LONGEST, max(0.0, seconds)) * 1000 - 1e-6)
+    if seconds <= 0:  # nothing of it is used
+        return "0s"
+    milliseconds = math.ceil(min(LONGEST, seconds) * 1000 - 1e-6)
     if milliseconds < 1000:
         return f"{milliseconds}ms" if milliseconds else "0s"
     minutes, rest = divmod(milliseconds, 60_000)
@@ -245,7 +249,7 @@ def _policy(name: str, limit: int, unit: str, window: int) -> str:
 
 
 def _ceiled(seconds: float) -> int:
-    return math.ceil(min(LONGEST, max(0.0, seconds)) - 1e-9)
+    return 0 if seconds <= 0 else math.ceil((min(LONGEST, seconds)) - 1e-9)
 
 
 @lru_cache(maxsize=4096)

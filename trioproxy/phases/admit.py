@@ -259,7 +259,7 @@ class Admission:
         if not self.way.own.callers:
             return b""
         state, now, wall = self._moment()
-        return lines(state.quota.tightest(self.way.own, now, wall))
+        return lines(state.quota.least(self.way.own.callers, now, wall), now, wall)
 
     def judged(self, error: ChainExhausted) -> ChainExhausted:
         """The end of a chain some of whose channels were not asked because of their own limits."""

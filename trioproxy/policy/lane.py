@@ -101,7 +101,7 @@ class Lane:
         if remaining is None or (self.announced is None and reset is None):
             return
         whole = math.inf if self.announced is None else self.announced
-        left = whole if remaining > whole else remaining
+        left = min(remaining, whole)
         self.seen = self._from = now
         self._rate, self._full = self._refill(now, left, reset)
         self._until = now + TRUST

@@ -58,6 +58,9 @@ _UNITS = {
 }
 
 
+_PLACES = {dimension: place for place, dimension in enumerate(Dimension)}
+
+
 @frozen
 class Rule:
     """One dimension of one scope's limits.
@@ -74,6 +77,7 @@ class Rule:
     observe: bool
     zone: str
     alert: int = 0  # the use of a budget at which it is told of; 0: never
+    place: int = 0  # of its dimension among all; a dimension itself is dear to look up
 
 
 def _known_zone(_limits: object, _field: "Attribute[str]", value: str) -> None:
@@ -131,6 +135,7 @@ class Limits:
             rate=limit / 60,
             observe=dimension in self.observe,
             zone=self.zone,
+            place=_PLACES[dimension],
             alert=math.ceil(limit * self.alert_at) if dimension in BUDGETS else 0,
         )
 
