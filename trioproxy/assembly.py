@@ -35,6 +35,7 @@ from trioproxy.policy.limits import Need
 from trioproxy.policy.pace import Pace
 from trioproxy.policy.pricing import Tariff
 from trioproxy.policy.ramp import Ramp, RampPolicy, Thresholds, Warmup
+from trioproxy.policy.rejections import Rejections
 from trioproxy.policy.slots import Slots
 from trioproxy.supervisor import QuotaState, Supervisor
 
@@ -71,7 +72,9 @@ def build(
         wall,
         None if scopes is None else Admitter(quota, scopes, _providers(config, scopes), wall, journal),
     )
-    return Gateway(line, Supervisor(channels, silence, quota), ENDPOINTS, CHAT)
+    rejections = Rejections()
+    journal.subscribe(rejections)
+    return Gateway(line, Supervisor(channels, silence, quota), ENDPOINTS, CHAT, rejections)
 
 
 def _providers(config: Config, scopes: Scopes) -> dict[str, Provider]:

@@ -14,11 +14,12 @@ from trioproxy.http.client import Upstream
 from trioproxy.journal import BreakerMoved, ChannelCooled, ChannelParked, GrowthPaused, Journal, LimitLearned
 from trioproxy.policy.breaker import Breaker, Permit, State
 from trioproxy.policy.charges import OTHER, Charge
+from trioproxy.policy.limits import Need
 from trioproxy.policy.pace import Pace, Sent
 from trioproxy.policy.pricing import Tariff
 from trioproxy.policy.slots import Slots, Ticket
 from trioproxy.policy.standing import Standing
-from trioproxy.policy.throttle import Change
+from trioproxy.policy.throttle import Change, Short
 
 REFUSALS = frozenset({FaultKind.RATE_LIMITED, FaultKind.RAMP})  # and whatever came as a 529
 OVERLOADED = 529
@@ -133,6 +134,11 @@ class ChannelState:
             standing.enter(now)
         return Pass(permit, model, trials, sent, now)
 
+    def may_send(self, model: str, need: Need, now: float, *, alone: bool) -> Short | Sent:
+        """Why a call that needs so much is passed over, or what it takes of what the channel may be sent: see `Pace.enter`."""
+        self._look(now)
+        return self.pace.enter(model, need, now, alone=alone)
+
     def heard(self, leave: Pass, told: list[tuple[bytes, bytes]], now: float, wall: float) -> None:
         """An answer's headers tell of the provider's limits. `wall` is Unix seconds."""
         for change in self.pace.heard(leave.model, leave.sent, told, now=now, wall=wall):
@@ -200,10 +206,14 @@ class ChannelState:
             changes = pace.ended(leave.model, now, failed=fault is not None and fault.blame is not Blame.CLIENT)
         for change in changes:
             self._learned(change, now)
-        if pace.governor is not None:
-            why = pace.governor.look(now, self.slots.waiting)
-            if why is not None:
-                self.journal.emit(GrowthPaused(self.name, why, now))
+        self._look(now)
+
+    def _look(self, now: float) -> None:
+        """Whether growth pauses, or goes on."""
+        governor = self.pace.governor
+        why = None if governor is None else governor.look(now, self.slots.waiting)
+        if why is not None:
+            self.journal.emit(GrowthPaused(self.name, why, now))
 
     def _timed(self, leave: Pass, now: float) -> None:
         """The first byte of an answer, or a unary one whole."""

@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import msgspec
 import trio
-from attrs import define
+from attrs import define, field
 
 from trioproxy.answer import Answer
 from trioproxy.call import Endpoint, Request
@@ -25,6 +25,7 @@ from trioproxy.phases import answering, settle
 from trioproxy.phases.authenticate import ANONYMOUS
 from trioproxy.policy.hierarchy import Gauge, QuotaStatistics
 from trioproxy.policy.pace import PaceStatistics
+from trioproxy.policy.rejections import Rejections
 from trioproxy.supervisor import Supervisor
 
 _MODELS = "/v1/models"
@@ -40,6 +41,7 @@ class Gateway:
     supervisor: Supervisor
     endpoints: Mapping[str, Endpoint]
     dialect: Dialect  # of the errors of paths that belong to no dialect
+    rejections: Rejections = field(factory=Rejections)  # the calls that ended with 429, by whose word
 
     @property
     def journal(self) -> Journal:

@@ -37,6 +37,21 @@ async def test_what_exceeds_the_ceiling_goes_to_the_next_channel(autojump_clock:
         assert await who(s, 1) == "a"
 
 
+async def test_what_is_offered_all_the_time_grows_as_fast_as_the_ramp(autojump_clock: MockClock) -> None:
+    channel = "ramp = { requests_per_minute = 6, growth = 2.0, period = 600.0 }"
+    async with scene("a", channel=channel) as s:
+        s.a.script(steps.chat_answer("hello"))
+        minutes = []
+        for _ in range(20):
+            before = s.a.hits
+            for _ in range(60):
+                await s.post()
+                await trio.sleep(1)
+            minutes.append(s.a.hits - before)
+        # After the first minute's burst twice as much every ten minutes: 6.3 · 2^(t / 600 s).
+        assert minutes == [11, 6, 7, 7, 8, 8, 9, 10, 11, 11, 12, 13, 13, 15, 16, 17, 18, 20, 21, 23]
+
+
 async def test_growth_pauses_and_goes_on_by_itself(autojump_clock: MockClock) -> None:
     channel = "ramp = { requests_per_minute = 600, max_rate_limited = 0.05 }"
     async with scene("a", channel=channel) as s:

@@ -230,3 +230,35 @@ async def test_limits_that_only_observe_bound_nothing(autojump_clock: MockClock)
         assert s.gateway.paces()["a"].lanes == ()
         await trio.sleep(1)
         assert [(await s.post()).status for _ in range(20)] == [200] * 20
+
+
+async def test_whose_word_a_429_was_is_counted_apart(autojump_clock: MockClock) -> None:
+    """Ours, the provider's, and those that came while the channel rested after that."""
+    async with scene("a", toml=key(rest="limits = { requests_per_day = 6 }")) as s:
+        s.a.script(
+            steps.error(429, headers=[("retry-after", "2")]),
+            steps.chat_answer("hello", headers=told(60, 0, "3s")),
+            steps.chat_answer("hello"),
+        )
+        ends = []
+        for _ in range(10):
+            ends.append((await s.post(headers=bearer())).json.get("error", {}).get("limiter", "ok"))
+            await trio.sleep(1)
+        paced = "provider.requests_per_minute"
+        assert ends == ["provider", "provider", "ok", paced, paced, "ok", "ok", "ok", "ok", "ok"]
+        assert (await s.post(headers=bearer())).json["error"]["limiter"] == "key.requests_per_day"
+        await s.rest(0)
+        counted = s.gateway.rejections
+        assert counted.rejected_before_dispatch == 3
+        assert (counted.admitted_then_provider_rejected, counted.resting) == (1, 1)
+
+
+async def test_a_call_that_could_not_be_sent_counts_for_nothing(autojump_clock: MockClock) -> None:
+    async with scene("a", channel="limits = { requests_per_minute = 60, concurrency = 1 }\nslot_timeout = 0.0") as s:
+        s.a.script(steps.after(5, steps.chat_answer("hello", headers=told(60, 50, "10s"))))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(s.post)
+            await trio.sleep(1)
+            assert lane(s).used == pytest.approx(1, abs=0.02)
+            assert (await s.post()).status == 429  # of the channel's own concurrency, after the pace had let it pass
+            assert lane(s).used == pytest.approx(1, abs=0.02)

@@ -73,7 +73,7 @@ class Walk:
         if not channel.pace.free:
             need = pacing.need_of(self.call, channel, step, self.admission)
             alone = step is steps[-1] or steps.count(step) > 1
-            said = await self.channels.decide(channel.pace.enter, step.model, need, trio.current_time(), alone=alone)
+            said = await self.channels.decide(channel.may_send, step.model, need, trio.current_time(), alone=alone)
             if isinstance(said, Short):
                 if said.rule == pacing.WARMUP:  # after the others it may still be asked
                     steps.append(step)

@@ -78,12 +78,12 @@ class Governor:
         """The share of its calls that it takes now; 1 once it is warm."""
         if self.warmup is None:
             return 1.0
-        if self._since is None:
-            self._since = now
-        return self.warmup.share(now - self._since)
+        return self.warmup.share(0.0 if self._since is None else now - self._since)
 
     def passes_over(self, now: float) -> bool:
         """Whether this call goes to another channel because this one is warming up. Counts the call."""
+        if self._since is None:
+            self._since = now
         share = self.share(now)
         return share < 1.0 and not self._turns.mine(share)
 
