@@ -75,3 +75,17 @@ def test_a_channel_of_which_nothing_is_known_is_free() -> None:
     assert pace.free
     pace.refused("m", None, 0.0, None)  # without a limit to climb to, a refusal is only counted
     assert (pace.free, pace.rejected) == (True, 1)
+
+
+def test_where_there_is_plenty_the_next_word_is_not_needed_at_once() -> None:
+    pace = Pace("openai")
+
+    def hear(remaining: bytes, now: float) -> None:
+        told = [(b"x-ratelimit-limit-requests", b"60"), (b"x-ratelimit-remaining-requests", remaining)]
+        pace.heard("m", None, told, now=now, wall=0.0)
+
+    assert not pace.calm("m", 0.0)
+    hear(b"30", 0.0)
+    assert (pace.calm("m", 0.09), pace.calm("m", 0.1), pace.calm("other", 0.0)) == (True, False, False)
+    hear(b"29", 0.1)
+    assert not pace.calm("m", 0.1)

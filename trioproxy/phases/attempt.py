@@ -93,7 +93,9 @@ class Attempt:
             raise Skipped
         head = await self.exchange.open(request)
         if told := telling(self.channel.pace.family, head.headers):
-            self.family.post(self.channel.heard, self._leave, told, trio.current_time(), self.wall())
+            now = trio.current_time()
+            if head.status >= 300 or not self.channel.pace.calm(self.model, now):
+                self.family.post(self.channel.heard, self._leave, told, now, self.wall())
         if not 200 <= head.status < 300:
             body = await self._error_body()
             raise AttemptError(fault_of(self.call, self.exchange, body, self.wall()))

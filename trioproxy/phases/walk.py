@@ -54,10 +54,11 @@ class Walk:
         for step in steps:
             if not places:
                 break
-            out_of_time = trio.current_time() + self.call.policy.min_attempt > self.call.deadlines.start
+            now = trio.current_time()
+            out_of_time = now + self.call.policy.min_attempt > self.call.deadlines.start
             if out_of_time:
                 break
-            if objection := await self._passed_over(step, steps):
+            if objection := await self._passed_over(step, steps, now):
                 self.skipped.append((step.channel, objection))
                 continue
             places -= 1
@@ -67,13 +68,13 @@ class Walk:
             self.error = self._exhausted(out_of_time=out_of_time)
         self.decided.set()
 
-    async def _passed_over(self, step: Candidate, steps: list[Candidate]) -> str | None:
+    async def _passed_over(self, step: Candidate, steps: list[Candidate], now: float) -> str | None:
         """Why a step is passed over; else what it holds of its channel's own limits is held."""
         channel, self._sent = self.channels.state[step.channel], None
         if not channel.pace.free:
             need = pacing.need_of(self.call, channel, step, self.admission)
             alone = step is steps[-1] or steps.count(step) > 1
-            said = await self.channels.decide(channel.may_send, step.model, need, trio.current_time(), alone=alone)
+            said = await self.channels.decide(channel.may_send, step.model, need, now, alone=alone)
             if isinstance(said, Short):
                 if said.rule == pacing.WARMUP:  # after the others it may still be asked
                     steps.append(step)

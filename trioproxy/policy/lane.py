@@ -62,6 +62,11 @@ class Lane:
         """What remains by the provider's word; None where it is too old or was never given."""
         return self._believed(now) if now < self._until else None
 
+    @property
+    def plenty(self) -> bool:
+        """Whether at least half of it was left by the last word, or nothing was said of that."""
+        return self._left is None or self.announced is None or 2 * self._left >= self.announced
+
     def wait(self, now: float, amount: int) -> float:
         """Seconds after which `amount` would fit, 0 where it does now."""
         return max(self._word(now, amount), self._tried(now, amount))

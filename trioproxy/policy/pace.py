@@ -87,6 +87,11 @@ class Pace:
                 return Short("warmup", "", 0.0, f"it is warming up and takes {share:.0%} of its calls")
         return short
 
+    def calm(self, model: str, now: float) -> bool:
+        """Whether the headers of an answer that is no refusal need not be read."""
+        throttle = self._throttles.get(model)
+        return throttle is not None and now < throttle.calm_until
+
     def heard(self, model: str, sent: Sent | None, told: Headers, *, now: float, wall: float) -> Iterable[Change]:
         """The headers of an answer that tell of limits are here. `wall` is Unix seconds."""
         marks = () if sent is None else sent.marks

@@ -15,6 +15,7 @@ from trioproxy.policy.limits import Need
 from trioproxy.policy.meter import MINUTE
 
 DAY = 86_400.0
+CALM = 0.1  # seconds: too little for half of a minute's limit, and at a thousand calls a second all but ten are spared the reading
 # Which part of a `Need` a dimension is. Capacity in per cent is none: what a call takes of it nobody knows beforehand.
 UNITS = {
     REQUESTS: Need._fields.index("requests"),
@@ -68,6 +69,8 @@ class Throttle:
 
     model: str
     configured: Mapping[str, float]
+    # Until then no word is needed: the last one said that there is plenty, and what was sent since is counted.
+    calm_until: float = field(init=False, default=0.0)
     _lanes: list[tuple[int, Lane]] = field(init=False, factory=list)  # with the place in a `Need`
     _places: dict[tuple[str, str], int] = field(init=False, factory=dict)
 
@@ -110,6 +113,8 @@ class Throttle:
             lane.observe(now, marks[place] if place < len(marks) else 0, (limit, remaining, reset))
             if lane.announced != known:
                 changes += _news(lane, "its provider announced it")
+        plenty = all(lane.plenty for _, lane in self._lanes)
+        self.calm_until = now + CALM if plenty else now
         return changes
 
     def refused(self, need: Need, now: float, quiet: float) -> list[Change]:
