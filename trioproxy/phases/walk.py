@@ -58,7 +58,8 @@ class Walk:
             out_of_time = now + self.call.policy.min_attempt > self.call.deadlines.start
             if out_of_time:
                 break
-            if objection := await self._passed_over(step, steps, now):
+            bound = self.admission is not None or not self.channels.state[step.channel].pace.free
+            if bound and (objection := await self._passed_over(step, steps, now)):
                 self.skipped.append((step.channel, objection))
                 continue
             places -= 1
@@ -70,7 +71,7 @@ class Walk:
 
     async def _passed_over(self, step: Candidate, steps: list[Candidate], now: float) -> str | None:
         """Why a step is passed over; else what it holds of its channel's own limits is held."""
-        channel, self._sent = self.channels.state[step.channel], None
+        channel = self.channels.state[step.channel]
         if not channel.pace.free:
             need = pacing.need_of(self.call, channel, step, self.admission)
             alone = step is steps[-1] or steps.count(step) > 1
@@ -84,14 +85,15 @@ class Walk:
             self._sent = said
         objection = None if self.admission is None else await self.admission.enter(step)
         if objection is not None:
-            self._unsent(step)
+            sent, self._sent = self._sent, None
+            self._unsent(step, sent)
         return objection
 
-    def _unsent(self, step: Candidate) -> None:
+    def _unsent(self, step: Candidate, sent: Sent | None) -> None:
         """Nothing went to the provider: what was to be sent is not counted."""
-        if self._sent is not None:
+        if sent is not None:
             pace = self.channels.state[step.channel].pace
-            self.channels.post(pace.give_back, step.model, self._sent, trio.current_time())
+            self.channels.post(pace.give_back, step.model, sent, trio.current_time())
 
     def _exhausted(self, *, out_of_time: bool) -> ChainExhausted:
         late = out_of_time or bool(self._faults and self._faults[-1].kind is FaultKind.DEADLINE)
@@ -109,7 +111,7 @@ class Walk:
         )
         if self.admission is not None:
             attempt.longest = self.admission.longest(step)
-        attempt.sent = self._sent
+        attempt.sent, self._sent = self._sent, None
         nursery.start_soon(attempt.run)
         await attempt.decided.wait()
         self._upstream_time += attempt.answered - attempt.asked
@@ -118,7 +120,7 @@ class Walk:
             return False
         self._let_go(attempt)
         if attempt.fault is None or attempt.fault.kind in UNSENT:
-            self._unsent(step)
+            self._unsent(step, attempt.sent)
         if attempt.fault is None:
             self.skipped.append((step.channel, "objected when it was its turn"))
             return True

@@ -20,8 +20,11 @@ class Meter:
 
     def add(self, now: float, amount: float) -> None:
         """`amount` more; a negative one takes back what turned out not to be."""
-        self._count = max(0.0, self.reading(now) + amount)
-        self._at = now
+        if now > self._at:
+            self._count *= math.exp((self._at - now) / MINUTE)
+            self._at = now
+        count = self._count + amount
+        self._count = count if count > 0 else 0.0
 
     def reading(self, now: float) -> float:
         if now <= self._at:
