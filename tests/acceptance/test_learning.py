@@ -7,7 +7,8 @@ from trio.testing import MockClock
 from tests.acceptance.limited import bearer, key
 from tests.fakes import steps
 from tests.fakes.metered import Metered
-from tests.scene import Scene, scene
+from tests.scene import PROMPT, Scene, scene
+from trioproxy.call import Request
 from trioproxy.journal import EndReason, LimitLearned
 from trioproxy.policy.throttle import Reading
 
@@ -262,3 +263,18 @@ async def test_a_call_that_could_not_be_sent_counts_for_nothing(autojump_clock: 
             assert lane(s).used == pytest.approx(1, abs=0.02)
             assert (await s.post()).status == 429  # of the channel's own concurrency, after the pace had let it pass
             assert lane(s).used == pytest.approx(1, abs=0.02)
+
+
+async def test_a_caller_who_leaves_before_its_call_was_sent_counts_for_nothing(autojump_clock: MockClock) -> None:
+    async with scene("a", channel=f"{LIMITED}\nmax_concurrency = 1\nslot_timeout = 60.0") as s:
+        s.a.script(steps.after(5, steps.chat_answer("hello", headers=told(60, 50, "10s"))))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(s.post)
+            await trio.sleep(1)
+            with trio.move_on_after(1):
+                async with s.gateway.dispatch(Request.post("/v1/chat/completions", PROMPT)):
+                    pytest.fail("there is no place for it")
+            assert lane(s).used == pytest.approx(1, abs=0.06)
+        assert s.hits() == "a=1"
+        await s.rest()
+        assert s.held() == {}

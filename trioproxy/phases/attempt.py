@@ -52,6 +52,7 @@ class Attempt:
     decided: trio.Event = field(init=False, factory=trio.Event)
     committed: bool = field(init=False, default=False)
     skipped: bool = field(init=False, default=False)
+    entered: bool = field(init=False, default=False)  # the request may have gone out
     fault: Fault | None = field(init=False, default=None)
     relay: Relay | None = field(init=False, default=None)  # the body of a committed stream
     started: float = field(init=False, default=0.0)
@@ -91,6 +92,7 @@ class Attempt:
         self._leave = await self.family.decide(self.channel.try_enter, self.model, self.asked, self.sent)
         if self._leave is None:
             raise Skipped
+        self.entered = True
         head = await self.exchange.open(request)
         if told := telling(self.channel.pace.family, head.headers):
             now = trio.current_time()

@@ -86,14 +86,13 @@ class Walk:
         objection = None if self.admission is None else await self.admission.enter(step)
         if objection is not None:
             sent, self._sent = self._sent, None
-            self._unsent(step, sent)
+            self._unsent(channel, step.model, sent)
         return objection
 
-    def _unsent(self, step: Candidate, sent: Sent | None) -> None:
+    def _unsent(self, channel: ChannelState, model: str, sent: Sent | None) -> None:
         """Nothing went to the provider: what was to be sent is not counted."""
         if sent is not None:
-            pace = self.channels.state[step.channel].pace
-            self.channels.post(pace.give_back, step.model, sent, trio.current_time())
+            self.channels.post(channel.pace.give_back, model, sent, trio.current_time())
 
     def _exhausted(self, *, out_of_time: bool) -> ChainExhausted:
         late = out_of_time or bool(self._faults and self._faults[-1].kind is FaultKind.DEADLINE)
@@ -120,7 +119,7 @@ class Walk:
             return False
         self._let_go(attempt)
         if attempt.fault is None or attempt.fault.kind in UNSENT:
-            self._unsent(step, attempt.sent)
+            self._unsent(channel, step.model, attempt.sent)
         if attempt.fault is None:
             self.skipped.append((step.channel, "objected when it was its turn"))
             return True
@@ -140,6 +139,8 @@ class Walk:
         attempt, self._current = self._current, None
         if attempt is None:
             return
+        if not attempt.entered:
+            self._unsent(attempt.channel, attempt.model, attempt.sent)
         attempt.release(evidence=evidence)
         if not attempt.skipped:
             self._records.append(attempt.record(trio.current_time()))
