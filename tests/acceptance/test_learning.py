@@ -8,6 +8,7 @@ from tests.acceptance.limited import bearer, key
 from tests.fakes import steps
 from tests.fakes.metered import Metered
 from tests.scene import PROMPT, Scene, scene
+from tests.test_lifecycle import cut_everywhere, embedded, scripted
 from trioproxy.call import Request
 from trioproxy.journal import EndReason, LimitLearned
 from trioproxy.policy.throttle import Reading
@@ -278,3 +279,25 @@ async def test_a_caller_who_leaves_before_its_call_was_sent_counts_for_nothing(a
         assert s.hits() == "a=1"
         await s.rest()
         assert s.held() == {}
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["unary", "streamed"])
+async def test_wherever_a_caller_leaves_what_was_sent_is_counted(streamed: bool, autojump_clock: MockClock) -> None:
+    """Never less than the provider saw; and a call more only where it was cut between our leave and the wire."""
+    between = []
+
+    async def visit(s: Scene, streamed: bool, at: int) -> bool:
+        hits = s.a.hits
+        used = sum(each.used for each in s.gateway.paces()["a"].lanes)
+        cut = await embedded(s, streamed, at)
+        await trio.testing.wait_all_tasks_blocked()
+        counted = round(lane(s).used - used) if s.gateway.paces()["a"].lanes else 0
+        assert s.a.hits - hits <= counted <= 1
+        between.append(counted - (s.a.hits - hits))
+        return cut
+
+    async with scene("a", channel="limits = { requests_per_minute = 100000 }") as s:
+        await cut_everywhere(s, visit, streamed=streamed, script=scripted(steps.chat("hello")))
+        assert len(between) > 5
+        assert between[0] == between[-1] == 0
+        assert sum(between) <= 3
