@@ -283,7 +283,7 @@ async def test_a_caller_who_leaves_before_its_call_was_sent_counts_for_nothing(a
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["unary", "streamed"])
 async def test_wherever_a_caller_leaves_what_was_sent_is_counted(streamed: bool, autojump_clock: MockClock) -> None:
-    """Never less than the provider saw; and a call more only where it was cut between our leave and the wire."""
+    """Never less than the provider saw; and a call more only where it was cut while we were connecting or sending."""
     between = []
 
     async def visit(s: Scene, streamed: bool, at: int) -> bool:
@@ -299,5 +299,4 @@ async def test_wherever_a_caller_leaves_what_was_sent_is_counted(streamed: bool,
     async with scene("a", channel="limits = { requests_per_minute = 100000 }") as s:
         await cut_everywhere(s, visit, streamed=streamed, script=scripted(steps.chat("hello")))
         assert len(between) > 5
-        assert between[0] == between[-1] == 0
-        assert sum(between) <= 3
+        assert between[-1] == 0
