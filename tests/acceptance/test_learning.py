@@ -171,6 +171,21 @@ async def test_tokens_that_do_not_cover_the_next_call_let_smaller_ones_pass(auto
         assert (await s.post(headers=bearer(), max_tokens=600)).status == 200
 
 
+@pytest.mark.parametrize("provider, status", [("openai", 429), ("anthropic", 200), ("other", 200)])
+async def test_a_cap_counts_where_the_provider_charges_it_up_front(
+    provider: str, status: int, autojump_clock: MockClock
+) -> None:
+    """No limits are configured, so nothing was measured."""
+    header = "anthropic-ratelimit-tokens-" if provider == "anthropic" else "x-ratelimit-%s-tokens"
+    names = [header % kind if "%" in header else header + kind for kind in ("limit", "remaining", "reset")]
+    async with scene("a", channel=f'provider = "{provider}"') as s:
+        headers = list(zip(names, ("60000", "500", "59"), strict=True))
+        s.a.script(steps.chat_answer("hello", headers=headers), steps.chat_answer("hello"))
+        await s.post()
+        assert lane(s, name="tokens_per_minute").remaining == 500
+        assert (await s.post(max_tokens=5000)).status == status
+
+
 @pytest.mark.parametrize(
     "headers",
     [

@@ -25,13 +25,17 @@ SPENT = Fault(FaultKind.RATE_LIMITED, Blame.RATE, "every channel of this model i
 
 
 def need_of(call: Call, channel: ChannelState, step: Candidate, admission: Admission | None) -> Need:
-    """What a call takes of what this channel may be sent: as it was measured, or roughly."""
+    """What a call takes of what this channel may be sent: as it was measured, or roughly.
+
+    Roughly is its text alone, and its cap where the provider charges that up front: a guess too low costs a refusal that would
+    have come anyway, one too high turns calls away that would have been answered.
+    """
     measured = None if admission is None else admission.need(step)
     if measured is not None:
         return measured
     cap = call.facts.output_cap
     bound = None if cap is None else cap * call.facts.choices
-    return channel.charge.need(Estimate(len(call.body) // BYTES_PER_TOKEN, bound or 0, cap=bound))
+    return channel.charge.need(Estimate(len(call.body) // BYTES_PER_TOKEN, 0, cap=bound))
 
 
 def judged(error: ChainExhausted, held: list[Held]) -> ChainExhausted:
