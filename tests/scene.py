@@ -119,9 +119,13 @@ class Scene:
 
 @asynccontextmanager
 async def scene(
-    *names: str, toml: str = "", channel: str = "", model: str = "", credentials: dict[str, str] | None = None
+    *names: str,
+    toml: str = "",
+    channel: str | dict[str, str] = "",
+    model: str = "",
+    credentials: dict[str, str] | None = None,
 ) -> AsyncGenerator[Scene]:
-    """Open a scene. `toml` is appended to the file, `channel` to every channel, `model` to the model."""
+    """Open a scene. `toml` is appended to the file, `channel` to every channel (or by name), `model` to the model."""
     upstreams = {name: FakeUpstream(name) for name in names or ("a", "b")}
     config = parse_config(_file(upstreams, toml, channel, model), "scene.toml")
     journal = Journal()
@@ -150,10 +154,11 @@ async def scene(
             assert journal.broken == 0
 
 
-def _file(upstreams: dict[str, FakeUpstream], toml: str, channel: str, model: str) -> str:
+def _file(upstreams: dict[str, FakeUpstream], toml: str, channel: str | dict[str, str], model: str) -> str:
+    each = channel if isinstance(channel, dict) else dict.fromkeys(upstreams, channel)
     channels = "".join(
         f'[[channels]]\nname = "{name}"\nbase_url = "{upstream.base_url}"\napi_key = {{ env = "KEY_{name.upper()}" }}\n'
-        f"price = {{ input = {cost}.0, cached_input = {cost * 0.1}, output = {cost * 4}.0 }}\n{channel}\n"
+        f"price = {{ input = {cost}.0, cached_input = {cost * 0.1}, output = {cost * 4}.0 }}\n{each.get(name, '')}\n"
         for cost, (name, upstream) in enumerate(upstreams.items(), 1)
     )
     links = ", ".join(f'{{ channel = "{name}", model = "{name}-model" }}' for name in upstreams)

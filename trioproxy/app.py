@@ -51,9 +51,11 @@ async def open_gateway(
             nursery.start_soon(gateway.supervisor.sweep_quota, wall)
         if (probes := prober(config, gateway)) is not None:
             nursery.start_soon(probes.watch)
+        journal.subscribe(gateway.rejections)
         try:
             yield gateway
         finally:
+            journal.unsubscribe(gateway.rejections)
             gateway.supervisor.close()
             nursery.cancel_scope.cancel("gateway closed")
 

@@ -5,12 +5,15 @@ import ssl
 from collections.abc import Callable, Mapping
 
 import trio
+from attrs import evolve
 
 from trioproxy.call import Endpoint
 from trioproxy.channel import ChannelState
 from trioproxy.codec.chat_probe import question
 from trioproxy.codec.frame import Shape
 from trioproxy.codec.openai_chat import CHAT
+from trioproxy.config.growth import Growth
+from trioproxy.config.limits import Limits as Written
 from trioproxy.config.model import Channel, Config, Params, Price
 from trioproxy.config.scopes import Scopes
 from trioproxy.family import Family
@@ -29,13 +32,18 @@ from trioproxy.phases.classify import Classifier
 from trioproxy.phases.route import Router
 from trioproxy.policy.breaker import PRESETS, Breaker, BreakerPolicy
 from trioproxy.policy.charges import charge_of
+from trioproxy.policy.governor import Ceiling, Governor
 from trioproxy.policy.learned import Learned
+from trioproxy.policy.limits import Need
+from trioproxy.policy.pace import Pace
 from trioproxy.policy.pricing import Tariff
+from trioproxy.policy.ramp import Ramp, RampPolicy, Thresholds, Warmup
 from trioproxy.policy.reservation import Path
 from trioproxy.policy.slots import Slots
 from trioproxy.supervisor import QuotaState, Supervisor
 
 CHAT_COMPLETIONS = Endpoint("chat.completions", "/v1/chat/completions", "/chat/completions", CHAT)
+PACED = ("requests_per_minute", "tokens_per_minute", "input_tokens_per_minute", "output_tokens_per_minute")
 SHORTEST_SECRET = 8  # characters; what is shorter is a placeholder for a server that asks for no key
 ENDPOINTS = {endpoint.path: endpoint for endpoint in (CHAT_COMPLETIONS,)}
 
@@ -47,7 +55,7 @@ def build(
     silence = SilenceWatch()
     states = {
         channel.name: _channel(
-            channel,
+            evolve(channel, limits=Written()) if config.quota.observe else channel,  # the quota has its own copy
             config.breaker,
             credentials.get(channel.name),
             upstream=_upstream(channel, dial, silence, readers(config.listen.http)[1]),
@@ -65,7 +73,7 @@ def build(
         Router.of(config.models, config.channels, channels),
         journal,
         wall,
-        None if scopes is None else Admitter(quota, scopes, _providers(config, scopes), wall),
+        None if scopes is None else Admitter(quota, scopes, _providers(config, scopes), wall, journal),
     )
     return Gateway(line, Supervisor(channels, silence, quota), ENDPOINTS, CHAT)
 
@@ -156,7 +164,34 @@ def _channel(
         tariff=None if channel.price is None else _tariff(channel.price),
         provider=_provider(channel),
         disabled="it has no credential" if channel.auth != "none" and channel.api_key and credential is None else None,
+        pace=Pace(channel.provider, _paced(channel.limits), _governor(channel.ramp)),
+        charge=charge_of(channel.provider),
     )
+
+
+def _paced(written: Written) -> dict[str, float]:
+    """The limits that a provider's headers and refusals can be set against; one that only observes bounds nothing."""
+    enforced = () if "*" in written.observe else [name for name in PACED if name not in written.observe]
+    return {name: float(limit) for name in enforced if (limit := getattr(written, name)) is not None}
+
+
+def _governor(growth: Growth | None) -> Governor | None:
+    if growth is None:
+        return None
+    floors = {"requests": growth.requests_per_minute, "total_tokens": growth.tokens_per_minute}
+    ceilings = tuple(
+        Ceiling(
+            "requests_per_minute" if unit == "requests" else "tokens_per_minute",
+            Need._fields.index(unit),
+            Ramp(RampPolicy(floor, growth.growth, growth.period)),
+        )
+        for unit, floor in floors.items()
+        if floor is not None
+    )
+    thresholds = Thresholds(
+        growth.max_rate_limited, growth.max_fallbacks, growth.max_waiting, growth.max_p95, growth.least_calls
+    )
+    return Governor(ceilings, Warmup(growth.warmup, growth.least) if growth.warmup else None, thresholds)
 
 
 def _tariff(price: Price) -> Tariff:

@@ -16,10 +16,13 @@ from trioproxy.errors import AttemptError, Blame, Fault, FaultKind
 from trioproxy.http.client import Upstream
 from trioproxy.journal import BreakerMoved, ChannelCooled, ChannelParked, Journal
 from trioproxy.policy.breaker import Breaker, Permit, State
+from trioproxy.policy.charges import OTHER, Charge
+from trioproxy.policy.pace import Pace, Sent
 from trioproxy.policy.pricing import Tariff
 from trioproxy.policy.promptness import Promptness, Tally
 from trioproxy.policy.slots import Slots, Ticket
 from trioproxy.policy.standing import Standing
+from trioproxy.tempo import Tempo
 
 WEIGHTLESS = -1  # an epoch that no breaker is ever in
 
@@ -33,6 +36,7 @@ class Pass:
     trials: tuple[Standing, ...] = ()
     since: float = 0.0
     streamed: bool = False
+    sent: Sent | None = None  # what it took of what the channel may be sent, where that is known
 
 
 @frozen
@@ -92,14 +96,18 @@ class ChannelState:
     disabled: str | None = None  # why this channel can never be asked as configured
     luck: Callable[[], float] = random.random
     promptness: Promptness = field(init=False)
+    tempo: Tempo = field(init=False)
     tally: Tally = field(init=False, factory=Tally)
     probed: Probed | None = field(init=False, default=None)
+    pace: Pace = field(factory=Pace)
+    charge: Charge = OTHER
     standing: Standing = field(init=False, factory=Standing)
     models: dict[str, Standing] = field(init=False, factory=dict)
     _waiters: dict[Ticket, trio.Event] = field(init=False, factory=dict)
 
     def __attrs_post_init__(self) -> None:
         self.promptness = Promptness(self.breaker.policy.silence)
+        self.tempo = Tempo(self.name, self.pace, self.slots, self.journal)
 
     def objection(self, model: str, now: float) -> str | None:
         """Why this channel is skipped for this provider model now, or None. Changes nothing."""
@@ -171,7 +179,9 @@ class ChannelState:
             return fault
         return evolve(fault, message=scrub(fault.message, self.secrets), body=scrub(fault.body, self.secrets))
 
-    def try_enter(self, model: str, now: float, *, streamed: bool = False, resort: bool = False) -> Pass | None:
+    def try_enter(
+        self, model: str, now: float, *, streamed: bool = False, resort: bool = False, sent: Sent | None = None
+    ) -> Pass | None:
         """Leave for one attempt, or None. Hand it back exactly once, to `settle` or `abandon`. `resort`: also where it is out."""
         doubted = resort and self.standing.doubtful(now)
         if not resort and self.passed_over(model, now) is not None:
@@ -190,13 +200,14 @@ class ChannelState:
                 standing.doubt(now)
             else:
                 standing.enter(now)
-        return Pass(permit, model, trials, now, streamed)
+        return Pass(permit, model, trials, now, streamed, sent)
 
     def commit(self, leave: Pass, now: float) -> None:
         """A stream has content: the channel is alive. A probe has proved it and closes; others tell at their end."""
         self._recover(leave, now)
         first = now - leave.since
         self.promptness.answered(first, now, streamed=True)
+        self.tempo.answered(first, now)
         was = self.breaker.state
         if not self.breaker.began(leave.permit, first, now, self.luck()):
             self.tally.failures += 1
@@ -215,6 +226,7 @@ class ChannelState:
             self.tally.successes += 1
             if not leave.streamed:
                 self.promptness.answered(now - leave.since, now, streamed=False)
+                self.tempo.answered(now - leave.since, now)
             self.breaker.success(leave.permit, now)
         elif fault.counts:
             self.tally.failures += 1
@@ -225,6 +237,7 @@ class ChannelState:
             self.promptness.heard = now
         self._told(was, now)
         self._settle_standing(leave, fault, now)
+        self.tempo.settle(leave.model, leave.sent, fault, now)
 
     def abandon(self, leave: Pass, now: float, *, unanswered: bool = False) -> None:
         """The attempt ended without evidence: the caller left, or a deadline that was not the channel's.
@@ -265,6 +278,7 @@ class ChannelState:
             self.breaker.abandon(leave.permit, now)
         self._told(was, now)
         self._settle_standing(leave, fault, now)
+        self.tempo.settle(leave.model, None, fault, now)
 
     def trip(self, now: float) -> None:
         """Health checks have failed: open the breaker."""
@@ -289,6 +303,8 @@ class ChannelState:
             self._abandon_trial(leave)
 
     def _recover(self, leave: Pass, now: float) -> None:
+        if self.standing.parked and now >= self.standing.until:
+            self.tempo.recovered(now)
         self.standing.restore(now, trial=self.standing in leave.trials)
         self.models.pop(leave.model, None)
 
@@ -300,6 +316,8 @@ class ChannelState:
         state = self.breaker.state
         if state is not was:
             until = self.breaker.until if state is State.OPEN else None
+            if state is State.CLOSED:
+                self.tempo.recovered(now)
             self.journal.emit(BreakerMoved(self.name, was.value, state.value, now, until))
 
     async def slot(self, ticket: Ticket) -> None:

@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import msgspec
 import trio
-from attrs import define
+from attrs import define, field
 
 from trioproxy.answer import Answer
 from trioproxy.call import Endpoint, Request
@@ -25,6 +25,8 @@ from trioproxy.lifecycle import Line, exchange
 from trioproxy.phases import answering, settle
 from trioproxy.phases.authenticate import ANONYMOUS
 from trioproxy.policy.hierarchy import Gauge, QuotaStatistics
+from trioproxy.policy.pace import PaceStatistics
+from trioproxy.policy.rejections import Rejections
 from trioproxy.supervisor import Supervisor
 
 _MODELS = "/v1/models"
@@ -40,6 +42,7 @@ class Gateway:
     supervisor: Supervisor
     endpoints: Mapping[str, Endpoint]
     dialect: Dialect  # of the errors of paths that belong to no dialect
+    rejections: Rejections = field(factory=Rejections)  # the calls that ended with 429, by whose word
 
     @property
     def journal(self) -> Journal:
@@ -79,9 +82,18 @@ class Gateway:
         """How late the loop has run, as a histogram; empty where nobody runs `supervisor.lag.watch`, as `serve` does."""
         return self.supervisor.lag.statistics()
 
+    def paces(self) -> dict[str, PaceStatistics]:
+        """How much each channel is sent: what was learned of its provider, how fast it may grow, whom that turned away."""
+        now = trio.current_time()
+        return {name: state.pace.statistics(now) for name, state in self.supervisor.channels.state.items()}
+
     def quota(self) -> QuotaStatistics:
         """A reading of the quota: what open calls hold, and what was refused."""
         return self.supervisor.quota.state.quota.statistics()
+
+    def drift(self) -> dict[str, tuple[float, float]]:
+        """Per channel, actual over estimated tokens of input as learned (1: the same), and its deviation."""
+        return self.supervisor.quota.state.learned.drift()
 
     def limits(self) -> list[Gauge]:
         """Every limiter that a call has met, and what is left of it."""

@@ -15,6 +15,7 @@ from trioproxy.http.silence import SilenceWatch
 from trioproxy.lag import LoopLag
 from trioproxy.policy.hierarchy import Quota
 from trioproxy.policy.learned import Learned
+from trioproxy.policy.nearing import Nearing
 
 
 @define(eq=False)
@@ -23,6 +24,7 @@ class QuotaState:
 
     quota: Quota = field(factory=Quota)
     learned: Learned = field(factory=Learned)
+    nearing: Nearing = field(factory=Nearing)
 
 
 @define(eq=False)

@@ -5,6 +5,8 @@ from datetime import UTC, datetime
 import pytest
 from attrs import evolve
 
+from trioproxy.config.growth import Growth
+from trioproxy.config.limits import Limits
 from trioproxy.config.lint import warnings
 from trioproxy.config.model import Channel, ClassPolicy, Config, Key, Link, Model, Params, Price, Secret
 from trioproxy.config.probes import Probe, Probes
@@ -39,6 +41,12 @@ def test_a_good_configuration_has_no_warning() -> None:
         (evolve(A, base_url="https://a/v1/chat/completions"), "channels[0].base_url", "is appended to it"),
         (evolve(A, base_url="http://127.0.0.1/", ca_file="x"), "channels[0].ca_file", "it is never used"),
         (evolve(A, headers={"X-Api-Key": "sk-1"}), "channels[0].headers.X-Api-Key", "a credential in the file"),
+        (evolve(A, ramp=Growth()), "channels[0].ramp", "nothing is held back"),
+        (
+            evolve(A, ramp=Growth(tokens_per_minute=500), limits=Limits(tokens_per_minute=500)),
+            "channels[0].ramp.tokens_per_minute",
+            "growth begins at 500, where limits.tokens_per_minute = 500 ends it",
+        ),
         (evolve(A, price=None), "models[0].channels[0]", '"a" has no price and the order is by cost: it comes last'),
     ],
 )

@@ -4,6 +4,7 @@ import ast
 import inspect
 import json
 import re
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,8 +33,7 @@ from trioproxy.cli import COMMANDS
 from trioproxy.codec import fault_table
 from trioproxy.codec.problem import error_table
 from trioproxy.codec.retry_hint import CAP
-from trioproxy.config import limits, model, probes
-from trioproxy.config.lint import warnings
+from trioproxy.config import growth, limits, model, probes
 from trioproxy.config.load import Defaults
 from trioproxy.config.structure import structure
 from trioproxy.doors import connection, rejection
@@ -66,6 +66,7 @@ SECTIONS: dict[str, tuple[type, ...]] = {
     "`price`": (model.Price,),
     "`scope`": (model.Scope,),
     "`params`": (model.Params,),
+    "`ramp`": (growth.Growth,),
     "`breaker`": (BreakerPolicy,),
     "`probe`": (probes.Probe,),
     "`[probes]`": (probes.Probes,),

@@ -282,13 +282,13 @@ async def test_without_causes_nobody_watches(autojump_clock: MockClock) -> None:
         park(s, "a")
         await s.rest(10)
         assert told(s) == []
-        assert len(s.gateway.journal._subscribers) == 1, "the scene's own"
+        assert len(s.gateway.journal._subscribers) == 2, "the scene's own, and the count of rejections"
 
 
 async def test_the_watch_ends_with_its_gateway(autojump_clock: MockClock) -> None:
     async with scene() as s:
         journal = s.gateway.journal
-        assert len(journal._subscribers) == 2
+        assert len(journal._subscribers) == 3
     assert len(journal._subscribers) == 1
 
 

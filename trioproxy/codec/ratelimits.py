@@ -14,14 +14,11 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import lru_cache
-from typing import Literal
-
-from attrs import define, frozen
+from typing import NamedTuple
 
 from trioproxy.codec.retry_hint import duration
 
 Headers = Sequence[tuple[bytes, bytes]]
-Field = Literal["limit", "remaining", "reset"]
 
 LONGEST = 86_400.0  # seconds; a longer reset is not believed
 LARGEST = 10**15  # no limit of this size is one
@@ -59,17 +56,20 @@ _TABLES: dict[str, tuple[tuple[str, str, str], ...]] = {
     "deepseek": (),
 }
 _UTILIZATION = b"azure-openai-deployment-utilization"
-_FIELDS: tuple[Field, ...] = ("limit", "remaining", "reset")
+_FIELDS = ("limit", "remaining", "reset")
+_REMAINING, _RESET = 1, 2
+_NOTHING = [None, None, None]
 
-_EMITTED = {word: tuple(f"x-ratelimit-{kind}-{word}".encode() for kind in _FIELDS) for word in ("requests", "tokens")}
+_REQUESTS, _TOKENS = (
+    tuple(f"x-ratelimit-{kind}-{word}".encode() for kind in _FIELDS) for word in ("requests", "tokens")
+)
 
 _NUMBER = re.compile(r"\+?(\d+(?:\.\d*)?|\.\d+)", re.ASCII)
 _GO_UNITS = frozenset("smhd")
 _MILLISECONDS, _SECONDS = 1e12, 1e9  # a bare number above is a moment in that unit, not a duration
 
 
-@frozen
-class Observation:
+class Observation(NamedTuple):
     """What a provider told about one of its limits; None where it told nothing. `reset_after` is seconds from now."""
 
     dimension: str
@@ -79,8 +79,7 @@ class Observation:
     scope: str = ""
 
 
-@frozen
-class Allowance:
+class Allowance(NamedTuple):
     """One of our own limits, as a caller may know it. `window` and the times are seconds; `unit` "requests" or "tokens".
 
     `reset_after` is the time until it is full again, `more_after` the time until there is more of it.
@@ -95,18 +94,22 @@ class Allowance:
     unit: str = "requests"
 
 
-@define
-class _Seen:
-    limit: float | None = None
-    remaining: float | None = None
-    reset: float | None = None
-
-
-def _indexed(rows: Iterable[tuple[str, str, str]]) -> dict[bytes, tuple[str, str, Field]]:
-    return {name.format(kind).encode(): (dimension, scope, kind) for name, dimension, scope in rows for kind in _FIELDS}
+def _indexed(rows: Iterable[tuple[str, str, str]]) -> dict[bytes, tuple[tuple[str, str], int]]:
+    """Name → dimension and scope, and the place of limit, remaining or reset."""
+    return {
+        name.format(kind).encode(): ((dimension, scope), place)
+        for name, dimension, scope in rows
+        for place, kind in enumerate(_FIELDS)
+    }
 
 
 _NAMES = {family: _indexed(rows) for family, rows in _TABLES.items()}
+
+
+def telling(family: str, headers: Headers) -> list[tuple[bytes, bytes]]:
+    """The headers that tell of a limit of requests or tokens. Names are in lower case, as a reader of answers gives them."""
+    names = _NAMES.get(family, _NAMES["openai"])
+    return [pair for pair in headers if pair[0] in names]
 
 
 def observations(family: str, headers: Headers, wall: float) -> list[Observation]:
@@ -115,19 +118,24 @@ def observations(family: str, headers: Headers, wall: float) -> list[Observation
     `wall` is Unix time, for resets that are given as moments.
     """
     names = _NAMES.get(family, _NAMES["openai"])
-    seen: dict[tuple[str, str], _Seen] = {}
+    seen: dict[tuple[str, str], list[float | None]] = {}
     for name, value in headers:
-        low = name.lower()
-        known = names.get(low)
+        known = names.get(name) or names.get(name.lower())
         if known is not None:
-            dimension, scope, kind = known
-            _note(seen.setdefault((dimension, scope), _Seen()), kind, value, wall)
-        elif low == _UTILIZATION and (used := _number(value.decode("latin-1").rstrip(" %"))) is not None:
-            _keep(seen.setdefault((CAPACITY, ""), _Seen(limit=100.0)), "remaining", max(0.0, 100.0 - used))
+            key, place = known
+            told = seen.get(key)
+            if told is None:
+                told = seen[key] = [None, None, None]
+            if place != _RESET and told[place] is None and value.isdigit() and len(value) < 16:  # nearly always
+                told[place] = int(value)
+            else:
+                _note(told, place, value, wall)
+        elif name.lower() == _UTILIZATION and (used := _number(value.decode("latin-1").rstrip(" %"))) is not None:
+            _keep(seen.setdefault((CAPACITY, ""), [100.0, None, None]), _REMAINING, max(0.0, 100.0 - used))
     return [
-        Observation(dimension, _whole(one.limit), _whole(one.remaining), one.reset, scope)
-        for (dimension, scope), one in seen.items()
-        if one != _Seen()
+        Observation(key[0], _whole(told[0]), _whole(told[1]), told[2], key[1])
+        for key, told in seen.items()
+        if told != _NOTHING
     ]
 
 
@@ -136,23 +144,33 @@ def reset_after(text: str, wall: float) -> float | None:
 
     A Go duration ("1m2.5s"), a bare number of seconds, a Unix time in seconds or milliseconds, or RFC 3339.
     """
+    seconds, absolute = _reset(text)
+    if seconds is None:
+        return None
+    return _clamped(seconds - wall if absolute else seconds)
+
+
+@lru_cache(maxsize=4096)  # the same few durations, and moments in whole seconds, come again and again
+def _reset(text: str) -> tuple[float | None, bool]:
+    """Seconds, and whether they are since 1970 rather than from now."""
     text = text.strip()
     number = _number(text)
     if number is not None:
         if number > _SECONDS:
-            number = number / (1000 if number > _MILLISECONDS else 1) - wall
-        return _clamped(number)
+            return number / (1000 if number > _MILLISECONDS else 1), True
+        return number, False
     seconds = duration(text) if text[-1:] in _GO_UNITS else None
-    return _clamped(seconds) if seconds is not None else _moment(text, wall)
+    return (seconds, False) if seconds is not None else (_moment(text), True)
 
 
 def openai_headers(requests: Allowance | None, tokens: Allowance | None) -> list[tuple[bytes, bytes]]:
     """`x-ratelimit-*` as OpenAI's clients read them. Resets are Go durations to a full limit."""
     lines: list[tuple[bytes, bytes]] = []
-    for word, one in (("requests", requests), ("tokens", tokens)):
+    for names, one in ((_REQUESTS, requests), (_TOKENS, tokens)):
         if one is not None:
+            left = max(0, one.remaining)
             reset = go_duration(one.reset_after).encode()
-            lines += zip(_EMITTED[word], (b"%d" % one.limit, b"%d" % max(0, one.remaining), reset), strict=True)
+            lines += ((names[0], b"%d" % one.limit), (names[1], b"%d" % left), (names[2], reset))
     return lines
 
 
@@ -163,14 +181,18 @@ def ietf_headers(allowances: Sequence[Allowance]) -> list[tuple[bytes, bytes]]:
     """
     if not allowances:
         return []
-    policies = (_policy(one.name, one.limit, one.unit, one.window) for one in allowances)
-    limits = (f"{_string(one.name)};r={max(0, one.remaining)};t={_ceiled(one.more_after)}" for one in allowances)
+    policies, limits = [], []
+    for name, limit, remaining, _, more, window, unit in allowances:
+        policies.append(_policy(name, limit, unit, window))
+        limits.append(f"{_string(name)};r={max(0, remaining)};t={_ceiled(more)}")
     return [(b"ratelimit-policy", ", ".join(policies).encode()), (b"ratelimit", ", ".join(limits).encode())]
 
 
 def go_duration(seconds: float) -> str:
     """A duration as Go writes it: "750ms", "1.5s", "6m0s", "2h0m5s". Rounded up to milliseconds; endless ones to a day."""
-    milliseconds = math.ceil(min(LONGEST, max(0.0, seconds)) * 1000 - 1e-6)
+    if seconds <= 0:  # nothing of it is used
+        return "0s"
+    milliseconds = math.ceil(min(LONGEST, seconds) * 1000 - 1e-6)
     if milliseconds < 1000:
         return f"{milliseconds}ms" if milliseconds else "0s"
     minutes, rest = divmod(milliseconds, 60_000)
@@ -181,25 +203,19 @@ def go_duration(seconds: float) -> str:
     return f"{minutes}m{text}" if minutes else text
 
 
-def _note(seen: _Seen, kind: Field, value: bytes, wall: float) -> None:
+def _note(told: list[float | None], place: int, value: bytes, wall: float) -> None:
     """Take up one header's value; a proxy may have joined several with commas."""
-    if kind != "reset" and len(value) < 16 and value.isdigit():  # nearly always
-        _keep(seen, kind, float(value))
-        return
     for text in value.decode("latin-1").split(","):
-        _keep(seen, kind, reset_after(text, wall) if kind == "reset" else _number(text))
+        _keep(told, place, reset_after(text, wall) if place == _RESET else _number(text))
 
 
-def _keep(seen: _Seen, kind: Field, value: float | None) -> None:
+def _keep(told: list[float | None], place: int, value: float | None) -> None:
     """The most restrictive of what was said: the least limit and remainder, the latest reset."""
-    if value is None:
-        return
-    if kind == "limit":
-        seen.limit = value if seen.limit is None else min(seen.limit, value)
-    elif kind == "remaining":
-        seen.remaining = value if seen.remaining is None else min(seen.remaining, value)
+    known = told[place]
+    if value is None or known is None:
+        told[place] = known if value is None else value
     else:
-        seen.reset = value if seen.reset is None else max(seen.reset, value)
+        told[place] = max(known, value) if place == _RESET else min(known, value)
 
 
 def _number(text: str) -> float | None:
@@ -209,13 +225,13 @@ def _number(text: str) -> float | None:
     return number if number < LARGEST else None
 
 
-def _moment(text: str, wall: float) -> float | None:
+def _moment(text: str) -> float | None:
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
         return None
     # Without an offset it is no RFC 3339, and nobody knows whose midnight it means.
-    return _clamped(at.timestamp() - wall) if at.tzinfo is not None else None
+    return at.timestamp() if at.tzinfo is not None else None
 
 
 def _clamped(seconds: float) -> float:
@@ -233,7 +249,7 @@ def _policy(name: str, limit: int, unit: str, window: int) -> str:
 
 
 def _ceiled(seconds: float) -> int:
-    return math.ceil(min(LONGEST, max(0.0, seconds)) - 1e-9)
+    return 0 if seconds <= 0 else math.ceil((min(LONGEST, seconds)) - 1e-9)
 
 
 @lru_cache(maxsize=4096)

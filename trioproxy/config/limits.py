@@ -75,6 +75,8 @@ class Budget:
     week: float | None = _usd()
     month: float | None = _usd()
     observe: bool = False
+    # told once per period when so much of it is spent or held: late enough to be news, early enough to act
+    alert_at: float = field(default=0.8, validator=rules.share)
 
 
 @frozen

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
+from trioproxy.config.growth import Growth
 from trioproxy.config.limits import LIMITABLE, Budget, Limits
 from trioproxy.config.lines import Path
 from trioproxy.config.load import dotted
@@ -42,6 +43,16 @@ def _findings(config: Config, today: datetime) -> Iterator[Finding]:
         yield from (found for found in _policy(("classes", name), policy) if (found[0][-1], found[1]) not in told)
 
 
+def _ramp(path: Path, channel: Channel) -> Iterator[Finding]:
+    ramp = channel.ramp
+    for name in ("requests_per_minute", "tokens_per_minute"):
+        begins, limit = getattr(ramp, name), getattr(channel.limits, name)
+        if begins is not None and limit is not None and begins >= limit:
+            yield (*path, name), f"growth begins at {begins}, where limits.{name} = {limit} ends it: nothing ever grows"
+    if ramp == Growth():
+        yield path, "it has no ceiling and no warmup: nothing is held back, growth is only watched"
+
+
 def _channel(path: Path, channel: Channel, used: set[str]) -> Iterator[Finding]:
     if channel.name not in used:
         yield path, f"no model uses {shown(channel.name)}: it is never asked"
@@ -57,6 +68,8 @@ def _channel(path: Path, channel: Channel, used: set[str]) -> Iterator[Finding]:
         yield (*path, "base_url"), "/chat/completions is appended to it: leave that out here"
     if channel.ca_file and url.scheme == "http":
         yield (*path, "ca_file"), "it is never used, because base_url is http://"
+    if channel.ramp is not None:
+        yield from _ramp((*path, "ramp"), channel)
     for name in channel.headers:
         if holds_credential(name):
             yield (*path, "headers", name), "a credential in the file, by its name: give it by api_key and auth"

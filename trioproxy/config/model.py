@@ -10,6 +10,7 @@ from typing import Literal
 from attrs import field, frozen, validators
 
 from trioproxy.config import rules
+from trioproxy.config.growth import Growth
 from trioproxy.config.limits import Budget, Limits, Quotas, QuotaSettings, Team, Tenant, Tier
 from trioproxy.config.probes import Probe, Probes
 from trioproxy.policy.alerting import Rhythm
@@ -17,6 +18,19 @@ from trioproxy.policy.breaker import BreakerPolicy
 from trioproxy.policy.spikes import Thresholds
 
 MiB = 1024 * 1024
+Provider = Literal[
+    "openai",
+    "azure",
+    "anthropic",
+    "gemini",
+    "groq",
+    "bedrock",
+    "deepseek",
+    "mistral",
+    "cerebras",
+    "openrouter",
+    "other",
+]
 
 
 @frozen
@@ -91,8 +105,8 @@ class Channel:
     api_key: Secret | None = field(default=None, validator=rules.one_source)
     auth: Literal["bearer", "api-key", "none"] = "bearer"  # "api-key": Azure's header
     headers: Mapping[str, str] = field(factory=dict, validator=rules.headers, repr=rules.names_only)
-    # whose way of counting a call against its limits; never guessed from a name or an address
-    provider: Literal["openai", "azure", "anthropic", "gemini", "groq", "bedrock", "deepseek", "other"] = "other"
+    # whose way of counting a call against its limits, and of telling about them; never guessed from a name or an address
+    provider: Provider = "other"
     price: Price | None = None
     scope: Scope = field(factory=Scope)
     params: Params = field(factory=Params)
@@ -107,6 +121,7 @@ class Channel:
     breaker: str | BreakerPolicy | None = field(default=None, validator=rules.preset)
     limits: Limits = field(factory=Limits)
     probe: Probe = field(factory=Probe)
+    ramp: Growth | None = None
 
     def probed_model(self, models: "Iterable[Model]") -> str | None:
         """The provider's name of the model that health checks ask; None where only patterns lead here."""

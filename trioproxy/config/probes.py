@@ -31,7 +31,7 @@ class Probes:
     # while the breaker is not closed; never later than half of its `open_for`, so that no call has to find out
     every_open: float = field(default=10.0, validator=rules.positive)
     # a share either way, so that gateways that began together do not ask together
-    jitter: float = field(default=0.1, validator=rules.share)
+    jitter: float = field(default=0.1, validator=rules.below_one)
     timeout: float = field(default=3.0, validator=rules.positive)
     closes: bool = True
     # so many in a row open the breaker, if no call was answered between; 0: they never do

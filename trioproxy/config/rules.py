@@ -62,6 +62,11 @@ def positive(_instance: Any, _attribute: Any, value: Any) -> None:
 
 
 def share(_instance: Any, _attribute: Any, value: Any) -> None:
+    if not isinstance(value, int | float) or not 0 < value <= 1:
+        raise ValueError(f"{shown(value)} is no share: give more than 0, at most 1")
+
+
+def below_one(_instance: Any, _attribute: Any, value: Any) -> None:
     if not isinstance(value, int | float) or not 0 <= value < 1:
         raise ValueError(f"{shown(value)} is no share: give 0 or more, and less than 1")
 

@@ -106,7 +106,9 @@ def limits(
         amounts["balance"] = round(balance * MICRO)
     observe = frozenset(Dimension) if quota.observe else frozenset(_observed(written, budget))
     stream = math.inf if written.stream is None else written.stream
-    return Limits(**amounts, stream=stream, burst=written.burst, zone=quota.zone, observe=observe)
+    return Limits(
+        **amounts, stream=stream, burst=written.burst, zone=quota.zone, observe=observe, alert_at=budget.alert_at
+    )
 
 
 def _observed(written: Written, budget: Budget) -> Iterator[Dimension]:

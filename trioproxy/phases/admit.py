@@ -18,7 +18,7 @@ from trioproxy.config.model import Model
 from trioproxy.config.scopes import Scopes
 from trioproxy.errors import Blame, ChainExhausted, Fault, FaultKind, Limited, Refusal, RefusalKind
 from trioproxy.family import Family
-from trioproxy.journal import Usage
+from trioproxy.journal import BudgetNearing, Journal, Usage
 from trioproxy.phases.allowance import OWN, lines, stopped, throttled, why
 from trioproxy.policy.chain import Candidate, Chain
 from trioproxy.policy.charges import Charge, Estimate, Route, effort_of, expected
@@ -105,6 +105,7 @@ class Admitter:
     scopes: Scopes
     providers: Mapping[str, Provider]
     wall: Callable[[], float]
+    journal: Journal
     _ways: dict[tuple[str, str, str], Way] = field(init=False, factory=dict)
     _estimators: dict[str, Estimator] = field(init=False, factory=dict)
 
@@ -179,6 +180,14 @@ class Admission:
         if isinstance(outcome, Denial):
             raise self._refusal(outcome)
         self._reservation = outcome
+        self._tell_budgets(outcome, now)
+
+    def _tell_budgets(self, reservation: Reservation, now: float) -> None:
+        """Whose budgets are nearly used up now."""
+        if self.way.spends:
+            for near in self.admitter.family.state.nearing.look(reservation.callers.accounts):
+                limiter = f"{near.scope.rank.value}.{near.dimension.value}"
+                self.admitter.journal.emit(BudgetNearing(limiter, near.scope.name, near.share, now))
 
     async def enter(self, step: Candidate) -> str | None:
         """Hold the part of the channel that is asked next; or say why its own limits do not allow it."""
@@ -189,10 +198,7 @@ class Admission:
     def _enter(self, step: Candidate) -> str | None:
         state, now, wall = self._moment()
         provider = self.admitter.providers[step.channel]
-        need = ONE
-        if self.expectation is not None:
-            first = step is self.first  # already estimated
-            need = provider.charge.need(self.estimate if first else self.expectation.at(step, state.learned))
+        need = self.need(step) or ONE
         assert self._reservation is not None
         assert provider.step is not None
         denial = state.quota.move(self._reservation, provider.step, need, now=now, wall=wall)
@@ -200,6 +206,14 @@ class Admission:
             return None
         self.refused.append((step, denial.binding))
         return why(denial.binding)
+
+    def need(self, step: Candidate) -> Need | None:
+        """What the call needs at this channel, by its provider's arithmetic; None where it was not measured."""
+        if self.expectation is None:
+            return None
+        first = step is self.first  # already estimated
+        estimate = self.estimate if first else self.expectation.at(step, self.admitter.family.state.learned)
+        return self.admitter.providers[step.channel].charge.need(estimate)
 
     def longest(self, step: Candidate) -> float:
         """How long an answer of this channel may stream, in seconds."""
@@ -229,6 +243,7 @@ class Admission:
         state, now, _ = self._moment()
         assert self._reservation is not None
         state.quota.settle(self._reservation, actual, now, at_channel)
+        self._tell_budgets(self._reservation, now)
 
     def learn(self, usage: Usage, step: tuple[str, str], *, seconds: float | None, whole: bool) -> None:
         """What the answer teaches for the next estimate. `step` is channel and model; a cut answer tells no length."""
@@ -244,7 +259,7 @@ class Admission:
         if not self.way.own.callers:
             return b""
         state, now, wall = self._moment()
-        return lines(state.quota.tightest(self.way.own, now, wall))
+        return lines(state.quota.least(self.way.own.callers, now, wall), now, wall)
 
     def judged(self, error: ChainExhausted) -> ChainExhausted:
         """The end of a chain some of whose channels were not asked because of their own limits."""

@@ -6,21 +6,22 @@ others did.
 
 import math
 from collections.abc import Iterable
+from functools import cache
 
 from attrs import evolve
 
 from trioproxy.call import Call
 from trioproxy.codec.ratelimits import Allowance, ietf_headers, openai_headers
 from trioproxy.errors import Limited
-from trioproxy.policy.hierarchy import Gauge
-from trioproxy.policy.limits import Dimension
+from trioproxy.policy.account import Account
+from trioproxy.policy.limits import Dimension, Limiter
 from trioproxy.policy.reservation import Objection, Rank
 
 OWN = frozenset({Rank.TENANT, Rank.TEAM, Rank.KEY, Rank.END_USER})
 
 _MINUTE, _DAY = 60, 86_400
 # Window in seconds and unit of what is told; concurrency and money have no words in either family of headers.
-_TOLD = {
+_WORDS = {
     Dimension.REQUESTS_PER_MINUTE: (_MINUTE, "requests"),
     Dimension.INPUT_TOKENS_PER_MINUTE: (_MINUTE, "tokens"),
     Dimension.OUTPUT_TOKENS_PER_MINUTE: (_MINUTE, "tokens"),
@@ -28,27 +29,37 @@ _TOLD = {
     Dimension.REQUESTS_PER_DAY: (_DAY, "requests"),
     Dimension.TOKENS_PER_DAY: (_DAY, "tokens"),
 }
+_TOLD = {place: _WORDS[dimension] for place, dimension in enumerate(Dimension) if dimension in _WORDS}
 _MONEY = frozenset(
     {Dimension.MICRO_USD_PER_DAY, Dimension.MICRO_USD_PER_WEEK, Dimension.MICRO_USD_PER_MONTH, Dimension.BALANCE}
 )
 
 
-def lines(gauges: Iterable[Gauge]) -> bytes:
+Least = tuple[int, Account, Limiter]  # what is left of it first, as `Quota.least` gives it
+
+
+def lines(least: Iterable[Least], now: float, wall: float) -> bytes:
     """Header lines about these limiters, one of each dimension; OpenAI's names tell the tightest of each unit."""
-    told = [_allowance(gauge) for gauge in gauges if gauge.dimension in _TOLD]
+    told = [_allowance(each, now, wall) for each in least if each[2].rule.place in _TOLD]
     if not told:
         return b""
     pairs = openai_headers(_tightest(told, "requests"), _tightest(told, "tokens")) + ietf_headers(told)
     return b"".join([b"%b: %b\r\n" % pair for pair in pairs])
 
 
-def _allowance(gauge: Gauge) -> Allowance:
-    window, unit = _TOLD[gauge.dimension]
-    more = gauge.reset_after
+def _allowance(least: Least, now: float, wall: float) -> Allowance:
+    left, account, limiter = least
+    rule = limiter.rule
+    window, unit = _TOLD[rule.place]
+    more = reset = limiter.reset_after(now, wall)
     if window == _MINUTE:  # it comes back one by one
-        more = min(more, _MINUTE / gauge.limit)
-    name = f"{gauge.scope.rank.value}.{gauge.dimension.value}"
-    return Allowance(name, gauge.limit, gauge.remaining, gauge.reset_after, more, window=window, unit=unit)
+        more = min(more, _MINUTE / rule.limit)
+    return Allowance(_name(account.scope.rank.name, rule.dimension.name), rule.limit, left, reset, more, window, unit)
+
+
+@cache  # as many as there are ranks and dimensions
+def _name(rank: str, dimension: str) -> str:
+    return f"{Rank[rank].value}.{Dimension[dimension].value}"
 
 
 def _tightest(told: Iterable[Allowance], unit: str) -> Allowance | None:
@@ -86,6 +97,11 @@ def stopped(told: Limited, objection: Objection) -> Limited:
         retry_after_ms=None if wait == math.inf else math.ceil(wait * 1000),
         gateway_decision="rejected_before_dispatch",
     )
+
+
+def held_back(told: Limited, limiter: str, channel: str) -> Limited:
+    """The same where it is the provider's limit, or the channel's growth, that we would have run into."""
+    return evolve(told, limiter=limiter, scope=channel, gateway_decision="rejected_before_dispatch")
 
 
 def why(objection: Objection) -> str:

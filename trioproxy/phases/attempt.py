@@ -15,6 +15,7 @@ from attrs import define, evolve, field
 from trioproxy.call import Call
 from trioproxy.channel import ChannelState, Pass
 from trioproxy.codec.frame import StreamReader
+from trioproxy.codec.ratelimits import telling
 from trioproxy.errors import AttemptError, Blame, Fault, FaultKind, Refusal
 from trioproxy.family import Family
 from trioproxy.http.client import Exchange
@@ -22,6 +23,7 @@ from trioproxy.journal import AttemptRecord, Usage
 from trioproxy.phases.holding import Holding, fault_of
 from trioproxy.phases.relay import Relay
 from trioproxy.phases.waiting import Waiting
+from trioproxy.policy.pace import Sent
 from trioproxy.policy.slots import Ticket
 
 MAX_ERROR_BODY = 65_536
@@ -46,10 +48,12 @@ class Attempt:
     rewrite_model: str | None = None
     callers_name: bool = False  # the provider's name for the model came from the caller, not from our configuration
     longest: float = math.inf  # seconds that an answer may stream
-    decided: bool = field(init=False, default=False)
     resort: bool = False  # the channel is asked although it is out, because everybody is
+    sent: Sent | None = None  # what it took of what the channel may be sent, where that is known
+    decided: bool = field(init=False, default=False)
     committed: bool = field(init=False, default=False)
     skipped: bool = field(init=False, default=False)
+    entered: bool = field(init=False, default=False)  # the request may have gone out
     fault: Fault | None = field(init=False, default=None)
     relay: Relay | None = field(init=False, default=None)  # the body of a committed stream
     started: float = field(init=False, default=0.0)
@@ -86,12 +90,18 @@ class Attempt:
         await self.channel.slot(self._ticket)
         self.asked = trio.current_time()
         request = self._request()
+        streamed = self.call.facts.stream
         self._leave = await self.family.decide(
-            self.channel.try_enter, self.model, self.asked, streamed=self.call.facts.stream, resort=self.resort
+            self.channel.try_enter, self.model, self.asked, streamed=streamed, resort=self.resort, sent=self.sent
         )
         if self._leave is None:
             raise Skipped
+        self.entered = True
         head = await self.exchange.open(request)
+        if told := telling(self.channel.pace.family, head.headers):
+            now = trio.current_time()
+            if head.status >= 300 or not self.channel.pace.calm(self.model, now):
+                self.family.post(self.channel.tempo.heard, self.model, self.sent, told, now=now, wall=self.wall())
         if not 200 <= head.status < 300:
             body = await self._error_body()
             raise AttemptError(fault_of(self.call, self.exchange, body, self.wall()))

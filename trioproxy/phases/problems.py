@@ -14,8 +14,8 @@ def problem(call: Call, walk: Walk, error: ChainExhausted) -> Problem:
     told = problem_of(error)
     if told.status != 429:
         return told
-    if walk.limited and walk.admission is not None:
-        return evolve(told, limited=walk.admission.stopped())
+    if walk.limited:
+        return evolve(told, limited=walk.stopped())
     channel, model = (walk.records[-1].channel, walk.records[-1].model) if walk.records else _first(walk)
     limited = throttled(call, walk.channels.state[channel].provider or channel, model, told.retry_after)
     estimate = walk.admission.estimate if walk.admission is not None else None

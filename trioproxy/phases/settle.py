@@ -150,7 +150,7 @@ class Settlement:
             estimated_input=0 if admission is None else admission.estimate.input,
             estimated_output=0 if admission is None else admission.estimate.output,
         )
-        return _limited(record, admission.stopped()) if reason is EndReason.REFUSED_QUOTA and admission else record
+        return _limited(record, self.walk.stopped()) if reason is EndReason.REFUSED_QUOTA else record
 
     def _status(self, reason: EndReason) -> int:
         if self.answer is not None:

@@ -12,12 +12,15 @@ from attrs import define, field
 
 from trioproxy.call import Call
 from trioproxy.channel import ChannelState
-from trioproxy.errors import ChainExhausted, Fault, FaultKind
+from trioproxy.errors import ChainExhausted, Fault, FaultKind, Limited
 from trioproxy.family import Family
 from trioproxy.journal import AttemptRecord
+from trioproxy.phases import pacing
 from trioproxy.phases.admit import Admission
 from trioproxy.phases.attempt import Attempt
 from trioproxy.policy.chain import Candidate, Chain
+from trioproxy.policy.pace import Sent
+from trioproxy.policy.throttle import Short
 
 UNSENT = frozenset({FaultKind.SATURATED, FaultKind.CONNECT})
 
@@ -37,25 +40,31 @@ class Walk:
     error: ChainExhausted | None = field(init=False, default=None)
     decided: trio.Event = field(init=False, factory=trio.Event)
     skipped: list[tuple[str, str]] = field(init=False, factory=list)
+    _paced: list[pacing.Held] = field(init=False, factory=list)
+    _sent: Sent | None = field(init=False, default=None)
     _records: list[AttemptRecord] = field(init=False, factory=list)
     _faults: list[Fault] = field(init=False, factory=list)
     _upstream_time: float = field(init=False, default=0.0)
     _current: Attempt | None = field(init=False, default=None)
     _late: bool = field(init=False, default=False)
+    _steps: list[Candidate] = field(init=False)  # may grow while they are gone through
     _left: Iterator[Candidate] = field(init=False)
     _places: int = field(init=False)  # who is passed over because of a limit of its own takes none
 
     def __attrs_post_init__(self) -> None:
-        self._left = iter(self.chain.steps + self.chain.beyond)
+        self._steps = [*self.chain.steps, *self.chain.beyond]
+        self._left = iter(self._steps)
         self._places = len(self.chain.steps)
 
     async def go(self, nursery: trio.Nursery) -> None:
         """Begin the next attempt, or decide where none is left. Cancelled, it leaves what it holds to `release`."""
         for step in self._left:
-            self._late = trio.current_time() + self.call.policy.min_attempt > self.call.deadlines.start
+            now = trio.current_time()
+            self._late = now + self.call.policy.min_attempt > self.call.deadlines.start
             if self._late or not self._places:
                 break
-            if self.admission is not None and (objection := await self.admission.enter(step)):
+            bound = self.admission is not None or not self.channels.state[step.channel].pace.free
+            if bound and (objection := await self._passed_over(step, now)):
                 self.skipped.append((step.channel, objection))
                 continue
             self._places -= 1
@@ -68,10 +77,43 @@ class Walk:
             self.error = self._exhausted(out_of_time=self._late)
         self.decided.set()
 
+    async def _passed_over(self, step: Candidate, now: float) -> str | None:
+        """Why a step is passed over; else what it holds of its channel's own limits is held."""
+        channel = self.channels.state[step.channel]
+        if not channel.pace.free:
+            need = pacing.need_of(self.call, channel, step, self.admission)
+            alone = step is self._steps[-1] or self._steps.count(step) > 1
+            said = await self.channels.decide(channel.tempo.may_send, step.model, need, now, alone=alone)
+            if isinstance(said, Short):
+                if said.rule == pacing.WARMUP:  # after the others it may still be asked
+                    self._steps.append(step)
+                else:
+                    self._paced.append((step, said))
+                return said.why
+            self._sent = said
+        if self.admission is None:
+            return None
+        try:
+            objection = await self.admission.enter(step)
+        except trio.Cancelled:
+            self._unsent(channel, step.model, self._sent)
+            raise
+        if objection is not None:
+            sent, self._sent = self._sent, None
+            self._unsent(channel, step.model, sent)
+        return objection
+
+    def _unsent(self, channel: ChannelState, model: str, sent: Sent | None) -> None:
+        """Nothing went to the provider: what was to be sent is not counted."""
+        if sent is not None:
+            self.channels.post(channel.pace.give_back, model, sent, trio.current_time())
+
     def _exhausted(self, *, out_of_time: bool) -> ChainExhausted:
         late = out_of_time or bool(self._faults and self._faults[-1].kind is FaultKind.DEADLINE)
         error = self.exhausted(self.chain, self._faults, trio.current_time(), deadline=late)
-        return error if self.admission is None else self.admission.judged(error)
+        if self.admission is not None:
+            error = self.admission.judged(error)
+        return pacing.judged(error, self._paced)
 
     def _next(self, step: Candidate) -> Attempt:
         channel = self.channels.state[step.channel]
@@ -82,6 +124,7 @@ class Walk:
         attempt.resort = step.resort
         if self.admission is not None:
             attempt.longest = self.admission.longest(step)
+        attempt.sent, self._sent = self._sent, None
         return attempt
 
     async def _attempt(self, attempt: Attempt, nursery: trio.Nursery) -> None:
@@ -93,6 +136,8 @@ class Walk:
             self._decide()
             return
         self._let_go(attempt)
+        if attempt.fault is None or attempt.fault.kind in UNSENT:
+            self._unsent(attempt.channel, attempt.model, attempt.sent)
         if attempt.fault is None:
             self.skipped.append((attempt.channel.name, "objected when it was its turn"))
         else:
@@ -115,6 +160,8 @@ class Walk:
         attempt, self._current = self._current, None
         if attempt is None:
             return
+        if not attempt.entered:
+            self._unsent(attempt.channel, attempt.model, attempt.sent)
         attempt.release(evidence=evidence)
         if not attempt.skipped:
             self._records.append(attempt.record(trio.current_time()))
@@ -129,8 +176,13 @@ class Walk:
 
     @property
     def limited(self) -> bool:
-        """Nobody was asked, and some because of a limit of their own."""
-        return self.admission is not None and bool(self.admission.refused) and not self._records
+        """Nobody was asked, and some because of a limit of their own or of their provider."""
+        refused = self.admission is not None and bool(self.admission.refused)
+        return (refused or bool(self._paced)) and not self._records
+
+    def stopped(self) -> Limited:
+        """What is told where that was all that was in the way."""
+        return pacing.stopped(self.call, self.channels.state, self._paced, self.admission)
 
     @property
     def records(self) -> tuple[AttemptRecord, ...]:

@@ -19,7 +19,7 @@ from trioproxy.policy.window import PERIODS, Calendar, Period, Span, Window
 Kept = Bucket | Window | Level
 
 
-@define(eq=False)
+@define(eq=False, weakref_slot=False)  # there is one for every tenant: eight bytes less
 class Account:
     """One scope's limiters. `limits` is None once some were dropped; `calls` are under way."""
 

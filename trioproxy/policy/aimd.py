@@ -2,13 +2,16 @@
 
 The same law serves tokens per second and calls at once. It never goes above what is configured or what the provider's headers
 announce. A decrease starts from what was really used, not from a limit that nobody reached, and happens once per round trip
-or Retry-After: a burst of refusals is one piece of news.
+or Retry-After: a burst of refusals is one piece of news. Where `memory` says so, the climb is slow for that long from just below
+what was refused, and then as fast as ever: a limit that stands is met seldom, one that was raised is found soon.
 """
 
 import math
 
 from attrs import define, field, frozen, validators
 
+NEAR = 0.85  # of what was in use when it was refused
+WARY = 0.1  # of the usual climb
 STEP = 1.0  # seconds: more than this between two answers is not counted as time under load
 
 
@@ -24,6 +27,7 @@ class AimdPolicy:
         default=0.8, validator=[validators.gt(0.0), validators.le(1.0)]
     )  # utilisation that earns an increase
     climb: float = field(default=100.0, validator=validators.gt(0.0))  # seconds under load from nothing to `configured`
+    memory: float = field(default=0.0, validator=validators.ge(0.0))  # seconds that a refusal makes the climb wary
 
 
 @define(eq=False)
@@ -35,6 +39,8 @@ class Aimd:
     _ceiling: float = field(init=False)
     _deaf: float = field(init=False, default=-math.inf)  # until then refusals are old news
     _risen: float = field(init=False, default=math.inf)
+    _near: float = field(init=False, default=math.inf)  # from here on it climbs warily,
+    _wary: float = field(init=False, default=-math.inf)  # until then
 
     def __attrs_post_init__(self) -> None:
         self.limit = self._ceiling = self.policy.configured
@@ -50,6 +56,7 @@ class Aimd:
         factor = self.policy.mild if remaining is not None and remaining > 0 else self.policy.decrease
         self._deaf = now + max(0.0, quiet)
         self._risen = math.inf
+        self._near, self._wary = NEAR * min(max(0.0, used), self.limit), now + self.policy.memory
         self.limit = self._within(factor * min(max(0.0, used), self.limit))
         return True
 
@@ -60,7 +67,10 @@ class Aimd:
             return
         under_load = min(STEP, max(0.0, now - self._risen))
         self._risen = now
-        self.limit = self._within(self.limit + under_load * self.policy.configured / self.policy.climb)
+        climb = under_load * self.policy.configured / self.policy.climb
+        if now < self._wary:
+            climb = min(climb, max(WARY * climb, self._near - self.limit))
+        self.limit = self._within(self.limit + climb)
 
     def announced(self, limit: float | None) -> None:
         """What the provider's headers give as its limit, in this limit's unit; None where they give none."""

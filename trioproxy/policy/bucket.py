@@ -17,7 +17,7 @@ from trioproxy.policy.limits import Rule
 _SLACK = 1e-6
 
 
-@define(eq=False)
+@define(eq=False, weakref_slot=False)  # there is one for every tenant: eight bytes less
 class Bucket:
     """One bucket, full at first."""
 

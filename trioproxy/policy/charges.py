@@ -77,15 +77,20 @@ class Charge:
         """What to reserve on a channel of this family."""
         inward = estimate.input if self.cached_counts else max(0, estimate.input - estimate.cached)
         outward = math.ceil(self._output(estimate) * self.burndown)
-        totals = {"sum": inward + outward, "larger": max(inward, outward), "input": inward, "nothing": 0}
-        return Need(1, inward, outward, totals[self.total])
+        return Need(1, inward, outward, self._total(inward, outward))
 
     def used(self, usage: Usage) -> Need:
         """What an answered call counts at the provider. What was not reserved is counted now, as it was produced."""
         inward = usage.input + (usage.cached if self.cached_counts else 0)
         outward = math.ceil(usage.output * self.burndown)
-        totals = {"sum": inward + outward, "larger": max(inward, outward), "input": inward, "nothing": 0}
-        return Need(1, inward, outward, totals[self.total])
+        return Need(1, inward, outward, self._total(inward, outward))
+
+    def _total(self, inward: int, outward: int) -> int:
+        if self.total == "sum":
+            return inward + outward
+        if self.total == "larger":
+            return max(inward, outward)
+        return inward if self.total == "input" else 0
 
     def _output(self, estimate: Estimate) -> int:
         if self.output == "nothing":

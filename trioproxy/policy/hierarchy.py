@@ -122,15 +122,21 @@ class Quota:
 
     def tightest(self, path: Path, now: float, wall: float) -> list[Gauge]:
         """Of each dimension the limiter of a path that has least left; those that only observe are passed over."""
-        least: dict[Dimension, tuple[int, Account, Limiter]] = {}
-        for account in self.accounts.of(path.steps, now, wall):
+        return [_gauge(account, limiter, now, wall) for _, account, limiter in self.least(path.steps, now, wall)]
+
+    def least(self, steps: tuple[Step, ...], now: float, wall: float) -> list[tuple[int, Account, Limiter]]:
+        """The same as the limiters themselves, with what is left of each."""
+        least: dict[int, tuple[int, Account, Limiter]] = {}
+        for account in self.accounts.of(steps, now, wall):
             for limiter in account.limiters:
                 rule = limiter.rule
+                if rule.observe:
+                    continue
                 left = limiter.remaining(now, wall)
-                known = least.get(rule.dimension)
-                if not rule.observe and (known is None or left < known[0]):
-                    least[rule.dimension] = left, account, limiter
-        return [_gauge(account, limiter, now, wall) for _, account, limiter in least.values()]
+                known = least.get(rule.place)
+                if known is None or left < known[0]:
+                    least[rule.place] = left, account, limiter
+        return list(least.values())
 
     def readings(self, now: float, wall: float) -> list[Gauge]:
         """Every limiter that is not at rest, or that a call has met since it was last."""

@@ -127,6 +127,10 @@ class Learned:
             return 1.0 + PRIOR_DEVIATION
         return min(GREATEST, max(LEAST, ratio.mean * (1.0 + ratio.deviation)))
 
+    def drift(self) -> dict[str, tuple[float, float]]:
+        """Per channel, how much more its provider counts than was estimated of input (1: the same), and the deviation."""
+        return {channel: (ratio.mean, ratio.deviation) for channel, ratio in self._ratios.items()}
+
     def cached(self, route: str) -> float:
         """The share of input that the provider's cache will serve, with one deviation taken off; 0 where unknown."""
         share = self._cached.get(route)

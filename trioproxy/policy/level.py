@@ -11,7 +11,7 @@ from trioproxy.policy.limits import Rule
 SOON = 1.0
 
 
-@define(eq=False)
+@define(eq=False, weakref_slot=False)  # there is one for every tenant: eight bytes less
 class Level:
     """Invariant: used ≤ limit, unless the limit was lowered under calls that are under way."""
 

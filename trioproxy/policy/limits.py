@@ -40,6 +40,7 @@ class Need(NamedTuple):
     calls: int = 1
 
 
+BUDGETS = frozenset({Dimension.MICRO_USD_PER_DAY, Dimension.MICRO_USD_PER_WEEK, Dimension.MICRO_USD_PER_MONTH})
 NOTHING = Need(calls=0)
 
 _UNITS = {
@@ -57,6 +58,9 @@ _UNITS = {
 }
 
 
+_PLACES = {dimension: place for place, dimension in enumerate(Dimension)}
+
+
 @frozen
 class Rule:
     """One dimension of one scope's limits.
@@ -72,6 +76,8 @@ class Rule:
     rate: float
     observe: bool
     zone: str
+    alert: int = 0  # the use of a budget at which it is told of; 0: never
+    place: int = 0  # of its dimension among all; a dimension itself is dear to look up
 
 
 def _known_zone(_limits: object, _field: "Attribute[str]", value: str) -> None:
@@ -112,6 +118,7 @@ class Limits:
     burst: float = field(default=60.0, validator=validators.gt(0.0))
     zone: str = field(default="UTC", validator=_known_zone)
     observe: frozenset[Dimension] = frozenset()
+    alert_at: float = field(default=0.8, validator=[validators.gt(0.0), validators.le(1.0)])  # of a budget
     rules: tuple[Rule, ...] = field(init=False, eq=False, repr=False)
 
     @rules.default
@@ -128,6 +135,8 @@ class Limits:
             rate=limit / 60,
             observe=dimension in self.observe,
             zone=self.zone,
+            place=_PLACES[dimension],
+            alert=math.ceil(limit * self.alert_at) if dimension in BUDGETS else 0,
         )
 
 
