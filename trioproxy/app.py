@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from time import time as wall_clock  # noqa: TID251 - ledgers, dates and provider hints are in the world's time
 from typing import BinaryIO, cast
 
@@ -15,6 +16,8 @@ import trio
 
 from trioproxy.assembly import build
 from trioproxy.config.model import Config
+from trioproxy.control.orders import Orders
+from trioproxy.doors.control import ControlDoor
 from trioproxy.doors.data import DataDoor
 from trioproxy.gateway import Gateway
 from trioproxy.http.wire import Dial, Dialer
@@ -43,9 +46,14 @@ async def open_gateway(
         nursery.start_soon(gateway.supervisor.silence.watch)
         if gateway.line.admitter is not None:
             nursery.start_soon(gateway.supervisor.sweep_quota, wall)
+        if config.rollouts:
+            nursery.start_soon(
+                gateway.supervisor.traffic.state.run, [each.model for each in config.rollouts if each.started]
+            )
         try:
             yield gateway
         finally:
+            gateway.journal.unsubscribe(gateway.supervisor.traffic.state.heard)
             gateway.supervisor.close()
             nursery.cancel_scope.cancel("gateway closed")
 
@@ -75,6 +83,8 @@ async def serve(
             nursery.start_soon(lag.report, log)
             door = DataDoor(gateway, config.listen, wall_clock, log.bug)
             nursery.start_soon(_signals, door, log)
+            if config.control.socket is not None:
+                await nursery.start(ControlDoor(Path(config.control.socket), Orders(gateway).answer, log.bug).run)
             async with trio.open_nursery() as doors:
                 addresses = await doors.start(door.run)
                 # What start-up made lives as long as the process. Left to the collector, its first full pass over it holds some

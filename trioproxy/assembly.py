@@ -4,11 +4,13 @@ import random
 import ssl
 from collections.abc import Callable, Mapping
 
+from attrs import evolve
+
 from trioproxy.call import Endpoint
 from trioproxy.channel import ChannelState
 from trioproxy.codec.frame import Shape
 from trioproxy.codec.openai_chat import CHAT
-from trioproxy.config.model import Channel, Config, Params, Price
+from trioproxy.config.model import Channel, Config, Model, Params, Price, Rollout
 from trioproxy.config.scopes import Scopes
 from trioproxy.family import Family
 from trioproxy.gateway import Gateway
@@ -22,13 +24,20 @@ from trioproxy.lifecycle import Line
 from trioproxy.phases.admit import Admitter, Provider
 from trioproxy.phases.authenticate import Keyring
 from trioproxy.phases.classify import Classifier
-from trioproxy.phases.route import Router
+from trioproxy.phases.route import Route, Router
+from trioproxy.policy.access import Catalogue
 from trioproxy.policy.breaker import PRESETS, Breaker, BreakerPolicy
+from trioproxy.policy.chain import behind, order_links
 from trioproxy.policy.charges import charge_of
 from trioproxy.policy.learned import Learned
 from trioproxy.policy.pricing import Tariff
+from trioproxy.policy.rollout import BASELINE, CANDIDATE, RolloutPolicy
+from trioproxy.policy.rollout import Rollout as LiveRollout
 from trioproxy.policy.slots import Slots
+from trioproxy.policy.switchback import Returning
+from trioproxy.policy.switching import Switching
 from trioproxy.supervisor import QuotaState, Supervisor
+from trioproxy.traffic import ModelTraffic, Traffic
 
 CHAT_COMPLETIONS = Endpoint("chat.completions", "/v1/chat/completions", "/chat/completions", CHAT)
 SHORTEST_SECRET = 8  # characters; what is shorter is a placeholder for a server that asks for no key
@@ -51,18 +60,57 @@ def build(
         for channel in config.channels
     }
     channels = Family(states)
+    routes = _routes(config, journal)
+    traffic = _traffic(routes, journal)
     classifier = Classifier(config.defaults, config.classes, config.listen.max_body, _request_id)
     quota = Family(QuotaState(learned=Learned(config.quota.output)))
     scopes = Scopes.of(config)
     line = Line(
         Keyring.of(config.keys),
         classifier,
-        Router.of(config.models, config.channels, channels),
+        Router(Catalogue.of(routes), channels),
         journal,
         wall,
         None if scopes is None else Admitter(quota, scopes, _providers(config, scopes), wall),
     )
-    return Gateway(line, Supervisor(channels, silence, quota), ENDPOINTS, CHAT)
+    return Gateway(line, Supervisor(channels, silence, quota, Family(traffic)), ENDPOINTS, CHAT)
+
+
+def _routes(config: Config, journal: Journal) -> tuple[Route, ...]:
+    """The models' candidates in order, those of a rollout too, each model with its live state."""
+    prices = {channel.name: channel.price for channel in config.channels}
+    rollouts = {rollout.model: rollout for rollout in config.rollouts}
+    routes = []
+    for model in config.models:
+        candidates = order_links(model.channels, prices, model.order)
+        live = ModelTraffic(
+            model.name,
+            journal,
+            Switching(model.name, candidates[0].channel),
+            Returning(model.name, model.switch_back or config.switch_back),
+        )
+        rollout = rollouts.get(model.name)
+        if rollout is None:
+            routes.append(Route(model.name, model, candidates, live))
+            continue
+        live = _rolling(live, model, rollout)
+        candidate = behind(order_links(rollout.candidate, prices, "listed"), candidates)
+        routes.append(Route(model.name, model, candidates, live, candidate))
+    return tuple(routes)
+
+
+def _rolling(live: ModelTraffic, model: Model, rollout: Rollout) -> ModelTraffic:
+    """The same with a rollout."""
+    policy = RolloutPolicy(rollout.name or rollout.model, rollout.steps, rollout.hold, rollout.tolerance)
+    own = {BASELINE: model.channels, CANDIDATE: rollout.candidate}
+    return evolve(live, rollout=LiveRollout(policy), key=rollout.key, own=own)
+
+
+def _traffic(routes: tuple[Route, ...], journal: Journal) -> Traffic:
+    channels = {route.name: [each.channel for each in (*route.candidates, *route.candidate)] for route in routes}
+    traffic = Traffic.of((route.traffic for route in routes), channels, journal)
+    journal.subscribe(traffic.heard)
+    return traffic
 
 
 def _providers(config: Config, scopes: Scopes) -> dict[str, Provider]:

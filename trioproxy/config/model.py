@@ -12,6 +12,8 @@ from attrs import field, frozen, validators
 from trioproxy.config import rules
 from trioproxy.config.limits import Budget, Limits, Quotas, QuotaSettings, Team, Tenant, Tier
 from trioproxy.policy.breaker import BreakerPolicy
+from trioproxy.policy.comparison import Tolerance
+from trioproxy.policy.switchback import SwitchBackPolicy
 
 MiB = 1024 * 1024
 
@@ -127,6 +129,22 @@ class Model:
     # no current model answers more, so no more is ever reserved, whatever a caller asks for
     max_output: int = field(default=131_072, validator=rules.at_least(1))
     limits: Limits = field(factory=Limits)
+    switch_back: SwitchBackPolicy | None = None  # None: as `[defaults]` says
+
+
+@frozen
+class Rollout:
+    """A candidate chain for a model, given to a growing share of its callers."""
+
+    model: str = field(validator=rules.model_name)
+    candidate: tuple[Link, ...] = field(validator=rules.not_empty)
+    # salts who is among the first; "" is the model's name
+    name: str = field(default="", validator=rules.printable)
+    steps: tuple[int, ...] = field(default=(10, 50, 100), validator=rules.growing_percentages)
+    hold: float = field(default=600.0, validator=rules.at_least(0))  # long enough for a provider's bad minute to show
+    key: Literal["session", "user", "tenant"] = "session"
+    started: bool = False  # begin with the process, not by `trioproxy rollout start`
+    tolerance: Tolerance = field(factory=Tolerance)
 
 
 @frozen
@@ -166,6 +184,13 @@ class ClassPolicy:
 
 
 @frozen
+class Control:
+    """Where the command line reaches the running process: a Unix socket that its owner alone may use. None: nowhere."""
+
+    socket: str | None = field(default=None, validator=validators.optional(rules.socket_path))
+
+
+@frozen
 class Logging:
     """`format` "auto": human on a terminal, JSON elsewhere."""
 
@@ -184,6 +209,9 @@ class Config:
     breaker: str | BreakerPolicy = field(default="four-layer", validator=rules.preset)  # `[defaults] breaker`
     keys: tuple[Key, ...] = ()
     classes: Mapping[str, ClassPolicy] = field(factory=dict)
+    switch_back: SwitchBackPolicy = field(factory=SwitchBackPolicy)  # `[defaults] switch_back`
+    rollouts: tuple[Rollout, ...] = ()
+    control: Control = field(factory=Control)
     log: Logging = field(factory=Logging)
     quota: QuotaSettings = field(factory=QuotaSettings)
     organization: Quotas = field(factory=Quotas)
