@@ -119,11 +119,19 @@ class Scene:
 
 @asynccontextmanager
 async def scene(
-    *names: str, toml: str = "", channel: str = "", model: str = "", credentials: dict[str, str] | None = None
+    *names: str,
+    toml: str = "",
+    channel: str = "",
+    model: str = "",
+    credentials: dict[str, str] | None = None,
+    links: tuple[str, ...] | None = None,
 ) -> AsyncGenerator[Scene]:
-    """Open a scene. `toml` is appended to the file, `channel` to every channel, `model` to the model."""
+    """Open a scene. `toml` is appended to the file, `channel` to every channel, `model` to the model.
+
+    `links` are the upstreams in the model's chain, where not all are.
+    """
     upstreams = {name: FakeUpstream(name) for name in names or ("a", "b")}
-    config = parse_config(_file(upstreams, toml, channel, model), "scene.toml")
+    config = parse_config(_file(upstreams, toml, channel, model, links or tuple(upstreams)), "scene.toml")
     journal = Journal()
     events: list[Event] = []
     bugs: list[Exception] = []
@@ -150,13 +158,13 @@ async def scene(
             assert journal.broken == 0
 
 
-def _file(upstreams: dict[str, FakeUpstream], toml: str, channel: str, model: str) -> str:
+def _file(upstreams: dict[str, FakeUpstream], toml: str, channel: str, model: str, linked: tuple[str, ...]) -> str:
     channels = "".join(
         f'[[channels]]\nname = "{name}"\nbase_url = "{upstream.base_url}"\napi_key = {{ env = "KEY_{name.upper()}" }}\n'
         f"price = {{ input = {cost}.0, cached_input = {cost * 0.1}, output = {cost * 4}.0 }}\n{channel}\n"
         for cost, (name, upstream) in enumerate(upstreams.items(), 1)
     )
-    links = ", ".join(f'{{ channel = "{name}", model = "{name}-model" }}' for name in upstreams)
+    links = ", ".join(f'{{ channel = "{name}", model = "{name}-model" }}' for name in linked)
     return f'{channels}[[models]]\nname = "m"\nchannels = [ {links} ]\n{model}\n{toml}\n'
 
 

@@ -47,9 +47,9 @@ async def open_gateway(
         if gateway.line.admitter is not None:
             nursery.start_soon(gateway.supervisor.sweep_quota, wall)
         if config.rollouts:
-            nursery.start_soon(
-                gateway.supervisor.traffic.state.run, [each.model for each in config.rollouts if each.started]
-            )
+            traffic = gateway.supervisor.traffic.state
+            traffic.begin([each.model for each in config.rollouts if each.started], trio.current_time())
+            nursery.start_soon(traffic.run)
         try:
             yield gateway
         finally:

@@ -86,7 +86,7 @@ class ChannelState:
             self.breaker.state is State.OPEN and self.breaker.policy.probes > 0
         )
 
-    def trouble(self, now: float) -> str:
+    def trouble(self, model: str, now: float) -> str:
         """In a word why calls go elsewhere now; "" where they need not."""
         if self.disabled is not None:
             return "disabled"
@@ -94,7 +94,7 @@ class ChannelState:
             return "breaker open"
         if now < self.standing.until or self.standing.on_probation:
             return "parked" if self.standing.parked else "cooling"
-        return ""
+        return "model not found" if self.lacks(model, now) else ""
 
     def lacks(self, model: str, now: float) -> bool:
         """Whether the provider has just said that it does not know this model."""

@@ -85,7 +85,7 @@ class Gateway:
         """Every limiter that a call has met, and what is left of it."""
         return self.supervisor.quota.state.quota.readings(trio.current_time(), self.line.wall())
 
-    def chains(self, model: str, session: str = "") -> dict[str, Chain]:
+    def chains(self, model: str, session: tuple[str, str] | None = None) -> dict[str, Chain]:
         """What a call for a model would be given now, by the arm of its rollout ("" without one); see `Router.preview`."""
         return self.line.router.preview(model, session, trio.current_time())
 

@@ -5,7 +5,8 @@ from the journal, like any other observer: what became of each exchange, whose b
 neither a rollout nor a channel on its way back, a call costs two looks at empty places.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import trio
 from attrs import define, field, frozen
@@ -135,29 +136,41 @@ class Traffic:
             if move is not None:
                 self._moved(model, move, now)
 
-    async def run(self, started: Iterable[str]) -> None:
-        """Start what begins by itself, and review, until cancelled."""
-        for model in started:
-            if self.rollouts[model].state is State.IDLE:  # else a snapshot knows better
-                self.order(model, Verb.START, trio.current_time())
+    def begin(self, models: Iterable[str], now: float) -> None:
+        """Start those rollouts that begin with the process, unless a snapshot knows better."""
+        for model in models:
+            if self.rollouts[model].state is State.IDLE:
+                self._moved(model, self.rollouts[model].order(Verb.START, now, why="with the process"), now)
+
+    async def run(self) -> None:
+        """Review, until cancelled."""
         while True:
             await trio.sleep(REVIEW)
             self.review(trio.current_time())
 
-    def snapshot(self, now: float) -> dict[str, dict[str, object]]:
-        """The rollouts by model, as plain values."""
-        return {model: rollout.snapshot(now) for model, rollout in self.rollouts.items()}
+    def snapshot(self, now: float) -> dict[str, dict[str, Any]]:
+        """What a restart must not forget, as plain values: `rollouts` and `returning`, both by model."""
+        rollouts = {model: rollout.snapshot(now) for model, rollout in self.rollouts.items()}
+        returning = {model.name: told for model in self._all() if (told := model.returning.snapshot(now))}
+        return {"rollouts": rollouts, "returning": returning}
 
-    def restore(self, told: Mapping[str, Mapping[str, object]], now: float) -> list[str]:
-        """Take up a snapshot. The models whose part could not be read, and which begin anew."""
+    def restore(self, told: Mapping[str, Mapping[str, Any]], now: float) -> list[str]:
+        """Take up a snapshot. The models of which a part could not be read; that part begins anew."""
         unread = []
-        for model, rollout in self.rollouts.items():
-            try:
-                if model in told:
-                    rollout.restore(told[model], now)
-            except (KeyError, TypeError, ValueError):
-                unread.append(model)
+        for model in self._all():
+            parts: dict[str, Callable[[Any, float], None]] = {"returning": model.returning.restore}
+            if model.rollout is not None:
+                parts["rollouts"] = model.rollout.restore
+            for name, restore in parts.items():
+                try:
+                    if (part := told.get(name, {}).get(model.name)) is not None:
+                        restore(part, now)
+                except (AttributeError, KeyError, TypeError, ValueError):
+                    unread.append(model.name)
         return unread
+
+    def _all(self) -> tuple[ModelTraffic, ...]:
+        return (*self.models.exact.values(), *self.models.patterns)
 
     def statistics(self, now: float) -> dict[str, RolloutStatistics]:
         return {model: _statistics(model, rollout, now) for model, rollout in self.rollouts.items()}
@@ -166,8 +179,7 @@ class Traffic:
 
     def readings(self, now: float) -> dict[str, dict[str, Reading]]:
         """Every channel's last minutes, by model."""
-        models = (*self.models.exact.values(), *self.models.patterns)
-        return {model.name: model.switching.readings(now) for model in models}
+        return {model.name: model.switching.readings(now) for model in self._all()}
 
     # What is learned
 

@@ -19,9 +19,10 @@ from trioproxy.policy.chain import Candidate, Chain, behind, bind, build, order_
 @click.argument("file", type=FILE)
 @click.argument("model")
 @click.option("--live", is_flag=True, help="As it is now: ask the gateway that runs with FILE.")
-@click.option("--session", default="", help="With --live: the chain of this session (of the callers without a key).")
+@click.option("--session", help="With --live: the chain of this session.")
+@click.option("--tenant", default="default", show_default=True, help="Whose session it is.")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
-def command(file: Path, model: str, session: str, *, live: bool, as_json: bool) -> None:
+def command(file: Path, model: str, session: str | None, tenant: str, *, live: bool, as_json: bool) -> None:
     """Show which channels of FILE answer for MODEL, in which order, and why.
 
     This is what the file says. While the gateway runs, channels that are out are skipped and the next ones move up, and those that
@@ -37,7 +38,8 @@ def command(file: Path, model: str, session: str, *, live: bool, as_json: bool) 
     """  # noqa: D301 - click reads the backspace
     config = read_or_leave(file)
     if live:
-        told = ask(file, config, {"do": "chain", "model": model, "session": session})
+        order = {"do": "chain", "model": model} | ({"session": session, "tenant": tenant} if session else {})
+        told = ask(file, config, order)
         click.echo(json.dumps(told, indent=2)) if as_json else _show_live(model, told)
         return
     found = Catalogue.of(config.models).find(model)

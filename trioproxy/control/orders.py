@@ -75,7 +75,8 @@ class Orders:
     async def _chain(self, order: Order) -> object:
         model = order.get("model", "")
         try:
-            chains = self.gateway.chains(model, order.get("session", ""))
+            session = (order.get("tenant", "default"), order["session"]) if "session" in order else None
+            chains = self.gateway.chains(model, session)
         except KeyError:
             raise Misunderstood(f"no model answers to {model[:64]!r}") from None
         return {arm: _plain(chain) for arm, chain in chains.items()}

@@ -66,7 +66,7 @@ class Router:
             chain = build(candidates, objection, route.model.chain_max, arm)
             first = chain.steps[0].channel if chain.steps else ""
         if first != traffic.switching.first and arm != CANDIDATE:
-            self._switched(route, chain, wildcard=captured is not None, now=now)
+            self._switched(route, chain, now)
         return chain
 
     def _switching_back(self, route: Route, chain: Chain, call: Call, now: float) -> tuple[Chain, str]:
@@ -85,40 +85,38 @@ class Router:
         ordered = chain if tried else returning.order(chain, sticky_key(call, "session"), now)
         return returning.cut(ordered, route.model.chain_max), first
 
-    def _switched(self, route: Route, chain: Chain, *, wildcard: bool, now: float) -> None:
-        """Tell the journal, where another channel really is the first choice, and not only tried or lacking one model."""
+    def _switched(self, route: Route, chain: Chain, now: float) -> None:
+        """Tell the journal, where another channel really is the first choice and not only tried."""
         state, traffic = self.channels.state, route.traffic
-        if wildcard:
-            there = {each.channel for each in route.candidates if state[each.channel].objection("", now) is None}
-        else:
-            there = {step.channel for step in chain.steps}
+        there = {step.channel for step in chain.steps}
         names = [each.channel for each in route.candidates if each.channel in there]
         first = next((name for name in names if not state[name].on_trial), traffic.switching.first if names else "")
         was = traffic.switching.first
         if first == was:
             return
         traffic.switching.first = first
-        cause = state[was].trouble(now) if was else ""
+        model = next((each.model for each in route.candidates if each.channel == was), "")
+        cause = state[was].trouble(model, now) if was else ""
         if not cause:
             cause = "ramp" if first in traffic.returning.channels else "recovered"
         traffic.switched(first, cause, now)
 
-    def preview(self, name: str, session: str, now: float) -> dict[str, Chain]:
+    def preview(self, name: str, session: tuple[str, str] | None, now: float) -> dict[str, Chain]:
         """What a call for this model would be given now, by arm; "" where there is no rollout. Changes nothing.
 
-        Where `session` is given only its own arm, in its own order; else nobody is taken for one who has a channel back. Raises
-        `KeyError` where no model answers to the name.
+        Where a `session` is given, as (tenant, session), only its own arm, in its own order; else nobody is taken for one who
+        has a channel back. Raises `KeyError` where no model answers to the name.
         """
         found = self.catalogue.find(name)
         if found is None:
             raise KeyError(name)
         route, captured = found
         traffic, state = route.traffic, self.channels.state
-        key = _session_key("", session) if session else ""
+        key = "" if session is None else _session_key(*session)
         arms = {"" if traffic.rollout is None else BASELINE: route.candidates}
         if route.candidate:
             arms[CANDIDATE] = route.candidate
-        if session and traffic.rollout is not None:
+        if session is not None and traffic.rollout is not None:
             own = (traffic.rollout.arm(key) or BASELINE) if traffic.key == "session" else BASELINE
             arms = {own: arms[own]}
         chains = {}

@@ -93,18 +93,19 @@ class Rollout:
             return ""
         return CANDIDATE if within(place(self.policy.name, key), self.percent / 100) else BASELINE
 
-    def order(self, verb: Verb, now: float) -> Move:
+    def order(self, verb: Verb, now: float, why: str = "by hand") -> Move:
         """Do what an operator says. Raises `NoSuchMove`."""
         state = _MOVES[self.state].get(verb)
         if state is None:
             can = ", ".join(each.value for each in _MOVES[self.state])
             raise NoSuchMove(f"a rollout that is {self.state.value} takes no {verb.value}; it takes {can}")
         if verb is Verb.ROLLBACK:
-            return self._back("by hand")
+            return self._back(why)
         if verb is Verb.STEP or self.index < 0:
-            return self._forward(now, "by hand")
-        self._anew(now)  # somebody has looked: what the pause was for is judged afresh
-        return self._move(state, "by hand")
+            return self._forward(now, why)
+        if verb is Verb.START:
+            self._anew(now)  # somebody has looked: what the pause was for is judged afresh
+        return self._move(state, why)
 
     def note(self, arm: str, outcome: Outcome) -> Move | None:
         """A call of an arm has ended. A move where the candidate must go back at once."""
