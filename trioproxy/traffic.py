@@ -162,10 +162,8 @@ class Traffic:
             if model.rollout is not None:
                 parts["rollouts"] = model.rollout.restore
             for name, restore in parts.items():
-                try:
-                    if (part := told.get(name, {}).get(model.name)) is not None:
-                        restore(part, now)
-                except (AttributeError, KeyError, TypeError, ValueError):
+                part = told.get(name, {}).get(model.name)
+                if part is not None and not _read_back(restore, part, now):
                     unread.append(model.name)
         return unread
 
@@ -244,6 +242,14 @@ class Traffic:
     def _moved(self, model: str, move: Move, now: float) -> Move:
         self.journal.emit(RolloutMoved(model, move.percent, move.state.value, move.why, now))
         return move
+
+
+def _read_back(restore: Callable[[Any, float], None], part: object, now: float) -> bool:
+    try:
+        restore(part, now)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return False
+    return True
 
 
 def _statistics(model: str, rollout: Rollout, now: float) -> RolloutStatistics:

@@ -47,6 +47,8 @@ from trioproxy.phases import holding
 from trioproxy.policy import gate
 from trioproxy.policy.breaker import PRESETS, BreakerPolicy
 from trioproxy.policy.chain import INPUT_SHARE, OUTPUT_SHARE
+from trioproxy.policy.comparison import Tolerance
+from trioproxy.policy.switchback import SwitchBackPolicy
 from trioproxy.policy.tiers import TIERS
 from trioproxy.sim.upstream import Manner, ScriptedUpstream
 
@@ -67,6 +69,10 @@ SECTIONS: dict[str, tuple[type, ...]] = {
     "`[[models]]`": (model.Model,),
     "`channels` of a model": (model.Link,),
     "`[[keys]]`": (model.Key,),
+    "`switch_back`": (SwitchBackPolicy,),
+    "`[[rollouts]]`": (model.Rollout,),
+    "`tolerance`": (Tolerance,),
+    "`[control]`": (model.Control,),
     "`[log]`": (model.Logging,),
     "`[quota]`": (limits.QuotaSettings,),
     "`limits`": (limits.Limits,),
@@ -296,6 +302,7 @@ def full_exchange() -> ExchangeEnded:
         arm="baseline",
         fallback="m2",
         preferred_cost=1,
+        refused=True,
     )
 
 

@@ -22,7 +22,9 @@ from trioproxy.policy.chain import Candidate, Chain, behind, bind, build, order_
 @click.option("--session", help="With --live: the chain of this session.")
 @click.option("--tenant", default="default", show_default=True, help="Whose session it is.")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
-def command(file: Path, model: str, session: str | None, tenant: str, *, live: bool, as_json: bool) -> None:
+def command(  # noqa: PLR0913 - click's options
+    file: Path, model: str, session: str | None, tenant: str, *, live: bool, as_json: bool
+) -> None:
     """Show which channels of FILE answer for MODEL, in which order, and why.
 
     This is what the file says. While the gateway runs, channels that are out are skipped and the next ones move up, and those that
