@@ -49,7 +49,7 @@ async def open_gateway(
         if config.rollouts:
             traffic = gateway.supervisor.traffic.state
             traffic.begin([each.model for each in config.rollouts if each.started], trio.current_time())
-            nursery.start_soon(traffic.run)
+            nursery.start_soon(traffic.watch)
         try:
             yield gateway
         finally:
@@ -84,7 +84,8 @@ async def serve(
             door = DataDoor(gateway, config.listen, wall_clock, log.bug)
             nursery.start_soon(_signals, door, log)
             if config.control.socket is not None:
-                await nursery.start(ControlDoor(Path(config.control.socket), Orders(gateway).answer, log.bug).run)
+                control = ControlDoor(Path(config.control.socket), Orders(gateway).answer, log.bug)
+                await nursery.start(control.run)
             async with trio.open_nursery() as doors:
                 addresses = await doors.start(door.run)
                 # What start-up made lives as long as the process. Left to the collector, its first full pass over it holds some

@@ -142,7 +142,7 @@ class Traffic:
             if self.rollouts[model].state is State.IDLE:
                 self._moved(model, self.rollouts[model].order(Verb.START, now, why="with the process"), now)
 
-    async def run(self) -> None:
+    async def watch(self) -> None:
         """Review, until cancelled."""
         while True:
             await trio.sleep(REVIEW)

@@ -14,9 +14,11 @@ from trioproxy.journal import (
     GrowthPaused,
     LimitLearned,
     ProbeRan,
+    Reading,
     RolloutMoved,
     StoreTroubled,
     Switched,
+    SwitchWeighed,
     Usage,
 )
 from trioproxy.ops.lines import line_of
