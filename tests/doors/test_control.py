@@ -34,9 +34,11 @@ async def opened(folder: Path) -> AsyncGenerator[Bench]:
     bench = Bench(folder / "control.sock")
     async with trio.open_nursery() as nursery:
         await nursery.start(ControlDoor(bench.path, bench.answer, bench.bugs.append).run)
-        yield bench
-        for stream in bench.streams:
-            await stream.aclose()
+        try:
+            yield bench
+        finally:
+            for stream in bench.streams:
+                stream.socket.close()
         nursery.cancel_scope.cancel("done")
     assert not bench.path.exists()
 
@@ -88,6 +90,9 @@ async def test_a_fault_of_ours_ends_one_connection_and_is_reported(tmp_path: Pat
 async def test_who_says_nothing_makes_room_in_time(tmp_path: Path, autojump_clock: MockClock) -> None:
     async with opened(tmp_path) as bench:
         silent = [await bench.connect() for _ in range(MOST)]
+        for stream in silent:  # each has a place, and then says no more
+            await stream.send_all(b"well\n")
+            assert await line(stream) == b"<well>\n"
         late = await bench.connect()
         await late.send_all(b"well\n")
         assert await line(late) == b"<well>\n"
