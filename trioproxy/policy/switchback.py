@@ -6,7 +6,7 @@ others go on to the channel that stands in, with the returning one last in their
 stops while the returning channel fails or throttles more than is tolerated, and begins anew when it goes out again.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 
 from attrs import define, evolve, field, frozen, validators
@@ -39,6 +39,14 @@ class Return:
     _since: float | None = field(init=False, default=None)  # growing since then; None: it is still out
     _grown: float = field(init=False, default=0.0)  # seconds of growth before that
     _seen: deque[tuple[float, str]] = field(init=False, factory=deque)
+    _counts: Counter[str] = field(init=False, factory=Counter)  # of what was seen
+    _warmup: Warmup = field(init=False)
+    _limits: Thresholds = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        policy = self.policy
+        self._warmup = Warmup(policy.over, policy.least)
+        self._limits = Thresholds(policy.rate_limited, policy.failed, least=policy.sample)
 
     @property
     def begun(self) -> bool:
@@ -47,22 +55,21 @@ class Return:
     def begin(self, now: float) -> None:
         self._since, self._grown, self.paused = now, 0.0, ""
         self._seen.clear()
+        self._counts.clear()
 
     def share(self, now: float) -> float:
         """The share of callers that it has now, 0 to 1."""
         if self._since is None:
             return 0.0
-        return Warmup(self.policy.over, self.policy.least).share(self._age(now))
+        return self._warmup.share(self._age(now))
 
     def note(self, now: float, fault: str) -> str | None:
         """An attempt there ended: "" well, "rate" throttled, "failed". The reason if growth stops now, "" if it goes on."""
         self._seen.append((now, fault))
+        self._counts[fault] += 1
         while self._seen and (self._seen[0][0] <= now - WINDOW or len(self._seen) > MOST):
-            self._seen.popleft()
-        kinds = [kind for _, kind in self._seen]
-        policy = self.policy
-        limits = Thresholds(policy.rate_limited, policy.failed, least=policy.sample)
-        why = limits.breach(Signals(len(kinds), kinds.count("rate"), kinds.count("failed"))) or ""
+            self._counts[self._seen.popleft()[1]] -= 1
+        why = self._limits.breach(Signals(len(self._seen), self._counts["rate"], self._counts["failed"])) or ""
         if bool(why) == bool(self.paused) or self._since is None:
             return None
         self._grown, self._since = self._age(now), now
@@ -107,10 +114,12 @@ class Returning:
                 first.append(step)
             else:
                 later.append(_waiting(step, share))
-        return evolve(chain, steps=(*first, *later))
+        return evolve(chain, steps=(*first, *later)) if later else chain
 
     def cut(self, chain: Chain, limit: int) -> Chain:
         """At most `limit` steps: those that wait for their callers keep their place among them, as the last."""
+        if len(chain.steps) <= limit:
+            return chain
         waiting = [step for step in chain.steps if step.returning]
         others = [step for step in chain.steps if not step.returning]
         kept = waiting[: max(0, limit - 1)]
