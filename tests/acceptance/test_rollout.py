@@ -11,7 +11,7 @@ from trio.testing import MockClock
 
 from tests.fakes import steps
 from tests.fakes.upstream import Exchange, Step
-from tests.scene import Scene, scene
+from tests.scene import CHAT, PROMPT, Scene, scene
 from trioproxy.journal import RolloutMoved
 from trioproxy.policy.rollout import Verb
 from trioproxy.policy.sticky import place
@@ -189,6 +189,17 @@ async def test_a_slow_candidate_pauses_at_its_step(autojump_clock: MockClock) ->
         assert moves(s)[1][2].startswith("p95 latency is 2.")
         await trio.sleep(86_400)
         assert await ask(s, min(due(10))) == ("new", "candidate")  # who has it keeps it
+
+
+async def test_a_caller_who_leaves_counts_for_nothing(autojump_clock: MockClock) -> None:
+    async with on_rollout("started = true") as s:
+        s.upstreams["new"].script(steps.chat_stream(["a", "b"], every=5))
+        client = await s.client()
+        await client.stream(CHAT, {**PROMPT, "stream": True}, [("x-trioproxy-session", min(due(10)))])
+        client.close()
+        await s.rest(30)
+        assert [event.arm for event in s.ended] == ["candidate"]
+        assert s.gateway.rollouts()["m"].candidate.calls == 0
 
 
 async def test_callers_are_kept_together_as_the_rollout_says(autojump_clock: MockClock) -> None:

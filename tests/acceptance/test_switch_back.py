@@ -1,5 +1,6 @@
 """After an outage: traffic comes back to the preferred channel minute by minute, each session for good, and no faster."""
 
+import json
 from itertools import pairwise
 
 import pytest
@@ -147,6 +148,33 @@ async def test_growth_stops_while_the_channel_throttles(autojump_clock: MockCloc
         assert subject == {"a on its way back to m"}
         assert "were refused by the provider, more than 5%" in whys[0]
         assert whys[1:] == [""]
+
+
+async def test_a_restart_goes_on_with_the_way_back(autojump_clock: MockClock) -> None:
+    async with scene("a", "b", toml=OUTAGE % "four-layer") as s:
+        await trip(s)
+        await trio.sleep(60)
+        await who(s, "trial")
+        await trio.sleep(150)
+        told = s.gateway.supervisor.traffic.state.snapshot(trio.current_time())
+        assert told["returning"] == {"m": {"a": 0.5}}
+    async with scene("a", "b", toml=OUTAGE % "four-layer") as s:
+        s.a.script(steps.chat("from a"))
+        s.b.script(steps.chat("from b"))
+        assert s.gateway.supervisor.traffic.state.restore(json.loads(json.dumps(told)), trio.current_time()) == []
+        assert await back(s) == due(0.5)
+
+
+async def test_a_callers_fault_says_nothing_of_the_way_back(autojump_clock: MockClock) -> None:
+    async with scene("a", "b", toml=OUTAGE % "four-layer") as s:
+        await trip(s)
+        await trio.sleep(60)
+        await who(s, "trial")
+        s.a.script(steps.error(400))
+        for session in sorted(due(0.1)) * 2:
+            await s.post(headers=[("x-trioproxy-session", session)])
+        await s.rest()
+        assert [event for event in s.events if isinstance(event, GrowthPaused)] == []
 
 
 async def test_without_a_ramp_all_come_back_at_once(autojump_clock: MockClock) -> None:

@@ -90,6 +90,16 @@ async def test_a_rollout_from_start_to_rollback_on_a_running_process(tmp_path: P
             assert (moved["percent"], moved["state"], moved["why"]) == (10, "running", "by hand")
             code, out, _ = await trioproxy("chain", file, "m", "--live", "--session", "s", "--json")
             assert [step["channel"] for step in json.loads(out)["candidate"]["steps"]] == ["new", "old"]
+            code, out, _ = await trioproxy("chain", file, "m", "--live")
+            assert [line.split() for line in out.splitlines()] == [
+                ["m,", "baseline:"],
+                ["#", "channel", "provider's", "model", "why", "here"],
+                ["1", "old", "old-model", "price", "unknown:", "last"],
+                ["m,", "candidate:"],
+                ["#", "channel", "provider's", "model", "why", "here"],
+                ["1", "new", "new-model", "listed", "first"],
+                ["2", "old", "old-model", "baseline,", "price", "unknown:", "last"],
+            ]
             code, out, err = await trioproxy("rollout", "pause", file, "m")
             assert (code, out.split(",")[0]) == (0, "m: paused (by hand)")
             code, out, err = await trioproxy("rollout", "pause", file, "m")

@@ -120,6 +120,15 @@ def test_a_worse_candidate_is_rolled_back_at_the_first_call_that_settles_it(bad:
     assert rollout.note(CANDIDATE, bad) is None  # a straggler
 
 
+def test_a_worse_candidate_goes_back_too_when_it_is_the_baseline_that_was_waited_for() -> None:
+    rollout = in_state(State.RUNNING)
+    for _ in range(20):
+        assert rollout.note(CANDIDATE, FAILED) is None
+    feed_baseline = [rollout.note(BASELINE, GOOD) for _ in range(20)]
+    assert feed_baseline == [None] * 20
+    assert rollout.review(1.0) == Move(0, State.ROLLED_BACK, "20 of 20 calls failed, 0 of 20 at the baseline")
+
+
 def test_a_paused_rollout_is_still_rolled_back() -> None:
     rollout = in_state(State.PAUSED)
     assert [move.state for move in feed(rollout, REFUSED)] == [State.ROLLED_BACK]

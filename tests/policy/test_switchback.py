@@ -144,4 +144,8 @@ def test_a_restart_goes_on_where_it_was() -> None:
     before.left("b")
     after = returning()
     after.restore(before.snapshot(150.0), 1000.0)
+    assert Return(POLICY).share(0.0) == 0.0
+    at_once = returning(SwitchBackPolicy())
+    at_once.restore(before.snapshot(150.0), 1000.0)
+    assert at_once.channels == {}
     assert (after.share("a", 1000.0), after.share("a", 1030.0), after.share("b", 1000.0)) == (0.5, 0.6, None)
