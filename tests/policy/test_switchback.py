@@ -66,6 +66,14 @@ def test_the_others_have_it_last_and_can_still_fail_over_to_it() -> None:
     assert answers == {"abc|d", "bca|d"}
 
 
+@given(st.sets(st.sampled_from("abcdef")), st.text(), st.floats(0, 299), st.integers(1, 6))
+def test_nobody_is_lost_and_the_others_keep_their_order(out: set[str], key: str, now: float, limit: int) -> None:
+    steps, _, beyond = asked(returning(POLICY, *sorted(out)), "abcdef", key, now, limit).partition("|")
+    assert sorted(steps + beyond) == list("abcdef")
+    assert len(steps) == limit
+    assert [name for name in steps if name not in out] == sorted(name for name in steps if name not in out)
+
+
 def test_a_chain_of_one_has_no_place_for_who_waits() -> None:
     made = returning(POLICY, "a")
     assert {asked(made, "ab", str(n), 150.0, limit=1) for n in range(200)} == {"a|b", "b|a"}
