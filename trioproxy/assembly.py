@@ -73,7 +73,7 @@ def build(
         wall,
         None if scopes is None else Admitter(quota, scopes, _providers(config, scopes), wall),
     )
-    return Gateway(line, Supervisor(channels, silence, quota, Family(traffic)), ENDPOINTS, CHAT)
+    return Gateway(line, Supervisor(channels, silence, quota, traffic=Family(traffic)), ENDPOINTS, CHAT)
 
 
 def _routes(config: Config, journal: Journal) -> tuple[Route, ...]:
