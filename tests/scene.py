@@ -124,10 +124,14 @@ async def scene(
     channel: str | dict[str, str] = "",
     model: str = "",
     credentials: dict[str, str] | None = None,
+    links: tuple[str, ...] | None = None,
 ) -> AsyncGenerator[Scene]:
-    """Open a scene. `toml` is appended to the file, `channel` to every channel (or by name), `model` to the model."""
+    """Open a scene. `toml` is appended to the file, `channel` to every channel (or by name), `model` to the model.
+
+    `links` are the upstreams in the model's chain, where not all are.
+    """
     upstreams = {name: FakeUpstream(name) for name in names or ("a", "b")}
-    config = parse_config(_file(upstreams, toml, channel, model), "scene.toml")
+    config = parse_config(_file(upstreams, toml, channel, model, links or tuple(upstreams)), "scene.toml")
     journal = Journal()
     events: list[Event] = []
     bugs: list[Exception] = []
@@ -154,14 +158,20 @@ async def scene(
             assert journal.broken == 0
 
 
-def _file(upstreams: dict[str, FakeUpstream], toml: str, channel: str | dict[str, str], model: str) -> str:
+def _file(
+    upstreams: dict[str, FakeUpstream],
+    toml: str,
+    channel: str | dict[str, str],
+    model: str,
+    linked: tuple[str, ...],
+) -> str:
     each = channel if isinstance(channel, dict) else dict.fromkeys(upstreams, channel)
     channels = "".join(
         f'[[channels]]\nname = "{name}"\nbase_url = "{upstream.base_url}"\napi_key = {{ env = "KEY_{name.upper()}" }}\n'
         f"price = {{ input = {cost}.0, cached_input = {cost * 0.1}, output = {cost * 4}.0 }}\n{each.get(name, '')}\n"
         for cost, (name, upstream) in enumerate(upstreams.items(), 1)
     )
-    links = ", ".join(f'{{ channel = "{name}", model = "{name}-model" }}' for name in upstreams)
+    links = ", ".join(f'{{ channel = "{name}", model = "{name}-model" }}' for name in linked)
     return f'{channels}[[models]]\nname = "m"\nchannels = [ {links} ]\n{model}\n{toml}\n'
 
 

@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from time import time as wall_clock  # noqa: TID251 - ledgers, dates and provider hints are in the world's time
 from typing import BinaryIO, cast
 
@@ -15,6 +16,8 @@ import trio
 
 from trioproxy.assembly import build, prober
 from trioproxy.config.model import Config
+from trioproxy.control.orders import Orders
+from trioproxy.doors.control import ControlDoor
 from trioproxy.doors.data import DataDoor
 from trioproxy.gateway import Gateway
 from trioproxy.http.wire import Dial, Dialer
@@ -51,11 +54,18 @@ async def open_gateway(
             nursery.start_soon(gateway.supervisor.sweep_quota, wall)
         if (probes := prober(config, gateway)) is not None:
             nursery.start_soon(probes.watch)
-        journal.subscribe(gateway.rejections)
+        traffic = gateway.supervisor.traffic.state
+        if config.rollouts:
+            traffic.begin([each.model for each in config.rollouts if each.started], trio.current_time())
+            nursery.start_soon(traffic.watch)
+        counting = (gateway.rejections, traffic.heard)
+        for subscriber in counting:
+            journal.subscribe(subscriber)
         try:
             yield gateway
         finally:
-            journal.unsubscribe(gateway.rejections)
+            for subscriber in counting:
+                journal.unsubscribe(subscriber)
             gateway.supervisor.close()
             nursery.cancel_scope.cancel("gateway closed")
 
@@ -84,6 +94,9 @@ async def serve(
             nursery.start_soon(report, gateway.supervisor.lag, log)
             door = DataDoor(gateway, config.listen, wall_clock, log.bug)
             nursery.start_soon(_signals, door, log)
+            if config.control.socket is not None:
+                control = ControlDoor(Path(config.control.socket), Orders(gateway).answer, log.bug)
+                await nursery.start(control.run)
             async with trio.open_nursery() as doors:
                 addresses = await doors.start(door.run)
                 # What start-up made lives as long as the process. Left to the collector, its first full pass over it holds some

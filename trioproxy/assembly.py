@@ -14,7 +14,7 @@ from trioproxy.codec.frame import Shape
 from trioproxy.codec.openai_chat import CHAT
 from trioproxy.config.growth import Growth
 from trioproxy.config.limits import Limits as Written
-from trioproxy.config.model import Channel, Config, Params, Price
+from trioproxy.config.model import Channel, Config, Model, Params, Price, Rollout
 from trioproxy.config.scopes import Scopes
 from trioproxy.family import Family
 from trioproxy.gateway import Gateway
@@ -29,8 +29,10 @@ from trioproxy.ops.probes import Prober, Subject
 from trioproxy.phases.admit import Admitter, Provider
 from trioproxy.phases.authenticate import Keyring
 from trioproxy.phases.classify import Classifier
-from trioproxy.phases.route import Router
+from trioproxy.phases.route import Route, Router
+from trioproxy.policy.access import Catalogue
 from trioproxy.policy.breaker import PRESETS, Breaker, BreakerPolicy
+from trioproxy.policy.chain import behind, order_links
 from trioproxy.policy.charges import charge_of
 from trioproxy.policy.governor import Ceiling, Governor
 from trioproxy.policy.learned import Learned
@@ -39,8 +41,13 @@ from trioproxy.policy.pace import Pace
 from trioproxy.policy.pricing import Tariff
 from trioproxy.policy.ramp import Ramp, RampPolicy, Thresholds, Warmup
 from trioproxy.policy.reservation import Path
+from trioproxy.policy.rollout import BASELINE, CANDIDATE, RolloutPolicy
+from trioproxy.policy.rollout import Rollout as LiveRollout
 from trioproxy.policy.slots import Slots
+from trioproxy.policy.switchback import Returning
+from trioproxy.policy.switching import Switching
 from trioproxy.supervisor import QuotaState, Supervisor
+from trioproxy.traffic import ModelTraffic, Traffic
 
 CHAT_COMPLETIONS = Endpoint("chat.completions", "/v1/chat/completions", "/chat/completions", CHAT)
 PACED = ("requests_per_minute", "tokens_per_minute", "input_tokens_per_minute", "output_tokens_per_minute")
@@ -64,18 +71,55 @@ def build(
         for channel in config.channels
     }
     channels = Family(states)
+    routes = _routes(config, journal)
+    traffic = _traffic(routes, journal)
     classifier = Classifier(config.defaults, config.classes, config.listen.max_body, _request_id)
     quota = Family(QuotaState(learned=Learned(config.quota.output)))
     scopes = Scopes.of(config)
     line = Line(
         Keyring.of(config.keys),
         classifier,
-        Router.of(config.models, config.channels, channels),
+        Router(Catalogue.of(routes), channels),
         journal,
         wall,
         None if scopes is None else Admitter(quota, scopes, _providers(config, scopes), wall, journal),
     )
-    return Gateway(line, Supervisor(channels, silence, quota), ENDPOINTS, CHAT)
+    return Gateway(line, Supervisor(channels, silence, quota, traffic=Family(traffic)), ENDPOINTS, CHAT)
+
+
+def _routes(config: Config, journal: Journal) -> tuple[Route, ...]:
+    """The models' candidates in order, those of a rollout too, each model with its live state."""
+    prices = {channel.name: channel.price for channel in config.channels}
+    rollouts = {rollout.model: rollout for rollout in config.rollouts}
+    routes = []
+    for model in config.models:
+        candidates = order_links(model.channels, prices, model.order)
+        live = ModelTraffic(
+            model.name,
+            journal,
+            Switching(model.name, candidates[0].channel),
+            Returning(model.name, model.switch_back or config.switch_back),
+        )
+        rollout = rollouts.get(model.name)
+        if rollout is None:
+            routes.append(Route(model.name, model, candidates, live))
+            continue
+        live = _rolling(live, model, rollout)
+        candidate = behind(order_links(rollout.candidate, prices, "listed"), candidates)
+        routes.append(Route(model.name, model, candidates, live, candidate))
+    return tuple(routes)
+
+
+def _rolling(live: ModelTraffic, model: Model, rollout: Rollout) -> ModelTraffic:
+    """The same with a rollout."""
+    policy = RolloutPolicy(rollout.name or rollout.model, rollout.steps, rollout.hold, rollout.tolerance)
+    own = {BASELINE: model.channels, CANDIDATE: rollout.candidate}
+    return evolve(live, rollout=LiveRollout(policy), key=rollout.key, own=own)
+
+
+def _traffic(routes: tuple[Route, ...], journal: Journal) -> Traffic:
+    channels = {route.name: [each.channel for each in (*route.candidates, *route.candidate)] for route in routes}
+    return Traffic.of((route.traffic for route in routes), channels, journal)
 
 
 def prober(config: Config, gateway: Gateway) -> Prober | None:

@@ -78,6 +78,7 @@ class Call:
     started: float
     forwarded: bytes = field(default=b"", repr=False)  # header lines that a provider may see
     traceparent: str = ""
+    session: str = ""  # the conversation that it belongs to, where the caller says so
 
 
 def canonical_path(target: str) -> str:

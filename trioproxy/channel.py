@@ -146,6 +146,28 @@ class ChannelState:
                 return None
         return self.back_in(model, now)
 
+    @property
+    def on_trial(self) -> bool:
+        """Whether the next call only tries whether it is back: a probe, or the first one after a rest."""
+        return self.breaker.state is not State.CLOSED or self.standing.on_probation
+
+    @property
+    def probing(self) -> bool:
+        """Whether its breaker lets calls through a few at a time only."""
+        return self.breaker.state is State.HALF_OPEN or (
+            self.breaker.state is State.OPEN and self.breaker.policy.probes > 0
+        )
+
+    def trouble(self, model: str, now: float) -> str:
+        """In a word why calls go elsewhere now; "" where they need not."""
+        if self.disabled is not None:
+            return "disabled"
+        if self.breaker.state is not State.CLOSED:
+            return "breaker open"
+        if now < self.standing.until or self.standing.on_probation:
+            return "parked" if self.standing.parked else "cooling"
+        return "model not found" if self.lacks(model, now) else ""
+
     def lacks(self, model: str, now: float) -> bool:
         """Whether the provider has just said that it does not know this model."""
         return model in self.models and self.models[model].objection(now) is not None

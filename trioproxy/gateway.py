@@ -19,15 +19,18 @@ from trioproxy.call import Endpoint, Request
 from trioproxy.channel import ChannelStatistics
 from trioproxy.codec.frame import Dialect
 from trioproxy.errors import Refusal, RefusalKind
-from trioproxy.journal import Journal
+from trioproxy.journal import Journal, Reading
 from trioproxy.lag import LagStatistics
 from trioproxy.lifecycle import Line, exchange
 from trioproxy.phases import answering, settle
 from trioproxy.phases.authenticate import ANONYMOUS
+from trioproxy.policy.chain import Chain
 from trioproxy.policy.hierarchy import Gauge, QuotaStatistics
 from trioproxy.policy.pace import PaceStatistics
 from trioproxy.policy.rejections import Rejections
+from trioproxy.policy.rollout import Verb
 from trioproxy.supervisor import Supervisor
+from trioproxy.traffic import RolloutStatistics
 
 _MODELS = "/v1/models"
 _LOCAL = ("/healthz", "/readyz", _MODELS)
@@ -98,6 +101,24 @@ class Gateway:
     def limits(self) -> list[Gauge]:
         """Every limiter that a call has met, and what is left of it."""
         return self.supervisor.quota.state.quota.readings(trio.current_time(), self.line.wall())
+
+    def chains(self, model: str, session: tuple[str, str] | None = None) -> dict[str, Chain]:
+        """What a call for a model would be given now, by the arm of its rollout ("" without one); see `Router.preview`."""
+        return self.line.router.preview(model, session, trio.current_time())
+
+    def readings(self) -> dict[str, dict[str, Reading]]:
+        """Cached share, time to first content and unit cost of every channel over the last five minutes, by model."""
+        return self.supervisor.traffic.state.readings(trio.current_time())
+
+    def rollouts(self) -> dict[str, RolloutStatistics]:
+        """A reading of every rollout, by model."""
+        return self.supervisor.traffic.state.statistics(trio.current_time())
+
+    async def order_rollout(self, model: str, verb: Verb) -> RolloutStatistics:
+        """Start, step, pause or roll back. Raises `KeyError` for a model without a rollout, and `NoSuchMove`."""
+        traffic = self.supervisor.traffic
+        await traffic.decide(traffic.state.order, model, verb, trio.current_time())
+        return self.rollouts()[model]
 
     @asynccontextmanager
     async def _local(self, request: Request, endpoint: Endpoint | None) -> AsyncGenerator[Answer]:

@@ -110,8 +110,9 @@ class ExchangeEnded:
     session: str = ""  # the conversation that it belongs to, where the caller says so
     arm: str = ""  # of a rollout: "baseline" or "candidate"
     fallback: str = ""  # the model that answered in place of the one asked for, where a policy allowed it
-    # What the same tokens would have cost at the channel of first choice, micro-USD; None where that was asked, or is unknown.
+    # What the same tokens would have cost at the channel of first choice, micro-USD; None where that answered, or is unknown.
     preferred_cost: int | None = None
+    refused: bool = False  # the model would not answer; only looked for during a rollout
 
 
 @frozen
@@ -181,6 +182,28 @@ class Switched:
     was: str
     channel: str
     cause: str
+    now: float
+
+
+@frozen
+class Reading:
+    """A few minutes of one channel. `unit_cost` is micro-USD per 1,000 tokens; None: nothing to tell by."""
+
+    calls: int = 0
+    cached_share: float | None = None  # of the prompt's tokens
+    first_content: float | None = None  # seconds, the mean
+    unit_cost: float | None = None
+
+
+@frozen
+class SwitchWeighed:
+    """What a switch changed: the old channel before it, the new one since. A cold cache shows as a dearer provider would."""
+
+    model: str
+    was: str
+    channel: str
+    before: Reading
+    after: Reading
     now: float
 
 
@@ -272,6 +295,7 @@ Event = (
     | ChannelCooled
     | ProbeRan
     | Switched
+    | SwitchWeighed
     | LimitLearned
     | GrowthPaused
     | BudgetNearing

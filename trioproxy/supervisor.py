@@ -1,7 +1,7 @@
 """The live state of one process: what is shared between exchanges, in families behind locks.
 
-There are two families. `channels`: each channel's breaker, standing, slots and pool. `quota`: the limiters of every scope, and
-what past calls taught about the next.
+There are three families. `channels`: each channel's breaker, standing, slots and pool. `quota`: the limiters of every scope, and
+what past calls taught about the next. `traffic`: the rollouts, and which channels are on their way back.
 """
 
 from collections.abc import Callable
@@ -12,10 +12,13 @@ from attrs import define, field
 from trioproxy.channel import ChannelState, ChannelStatistics
 from trioproxy.family import Family
 from trioproxy.http.silence import SilenceWatch
+from trioproxy.journal import Journal
 from trioproxy.lag import LoopLag
+from trioproxy.policy.access import Catalogue
 from trioproxy.policy.hierarchy import Quota
 from trioproxy.policy.learned import Learned
 from trioproxy.policy.nearing import Nearing
+from trioproxy.traffic import Traffic
 
 
 @define(eq=False)
@@ -35,6 +38,7 @@ class Supervisor:
     silence: SilenceWatch = field(factory=SilenceWatch)
     quota: Family[QuotaState] = field(factory=lambda: Family(QuotaState()))
     lag: LoopLag = field(factory=LoopLag)
+    traffic: Family[Traffic] = field(factory=lambda: Family(Traffic(Catalogue.of(()), {}, Journal())))
 
     def statistics(self, now: float) -> dict[str, ChannelStatistics]:
         return {name: state.statistics(now) for name, state in self.channels.state.items()}

@@ -12,6 +12,7 @@ from trioproxy.config.model import (
     Channel,
     ClassPolicy,
     Config,
+    Control,
     Key,
     Link,
     Listen,
@@ -19,12 +20,15 @@ from trioproxy.config.model import (
     Model,
     Params,
     Price,
+    Rollout,
     Scope,
     Secret,
 )
 from trioproxy.config.probes import Probe, Probes
 from trioproxy.config.show import MASK, render, toml_string
 from trioproxy.policy.breaker import BreakerPolicy
+from trioproxy.policy.comparison import Tolerance
+from trioproxy.policy.switchback import SwitchBackPolicy
 
 HASH = "sha256:" + "ab" * 32
 FULL = Config(
@@ -59,6 +63,12 @@ FULL = Config(
     ),
     classes={"batch": ClassPolicy(gate_timeout=7.5, mode="assured"), "a.b": ClassPolicy()},
     log=Logging("json", "debug"),
+    switch_back=SwitchBackPolicy(over=300.0, least=0.25),
+    rollouts=(
+        Rollout("openai/*", (Link("b", "*"),), "next", steps=(1, 100), key="tenant", started=True),
+        Rollout('q"uo te', (Link("b", "m"),), hold=0.5, tolerance=Tolerance(cost=1.2, sample=7)),
+    ),
+    control=Control("/run/a b.sock"),
     quota=QuotaSettings("Europe/Berlin", observe=True, output=1000),
     organization=Quotas(Limits(concurrency=9, burst=10.0), Budget(month=1000.0)),
     tenants=(

@@ -4,7 +4,6 @@ import ast
 import inspect
 import json
 import re
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,6 +33,7 @@ from trioproxy.codec import fault_table
 from trioproxy.codec.problem import error_table
 from trioproxy.codec.retry_hint import CAP
 from trioproxy.config import growth, limits, model, probes
+from trioproxy.config.lint import warnings
 from trioproxy.config.load import Defaults
 from trioproxy.config.structure import structure
 from trioproxy.doors import connection, rejection
@@ -49,7 +49,9 @@ from trioproxy.policy import gate
 from trioproxy.policy.alerting import SEVERITY, Rhythm
 from trioproxy.policy.breaker import PRESETS, BreakerPolicy
 from trioproxy.policy.chain import INPUT_SHARE, OUTPUT_SHARE
+from trioproxy.policy.comparison import Tolerance
 from trioproxy.policy.spikes import Thresholds
+from trioproxy.policy.switchback import SwitchBackPolicy
 from trioproxy.policy.tiers import TIERS
 from trioproxy.sim.upstream import Manner, ScriptedUpstream
 
@@ -73,6 +75,10 @@ SECTIONS: dict[str, tuple[type, ...]] = {
     "`[[models]]`": (model.Model,),
     "`channels` of a model": (model.Link,),
     "`[[keys]]`": (model.Key,),
+    "`switch_back`": (SwitchBackPolicy,),
+    "`[[rollouts]]`": (model.Rollout,),
+    "`tolerance`": (Tolerance,),
+    "`[control]`": (model.Control,),
     "`[log]`": (model.Logging,),
     "`[quota]`": (limits.QuotaSettings,),
     "`limits`": (limits.Limits,),
@@ -311,6 +317,7 @@ def full_exchange() -> ExchangeEnded:
         arm="baseline",
         fallback="m2",
         preferred_cost=1,
+        refused=True,
     )
 
 

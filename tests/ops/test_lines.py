@@ -14,9 +14,11 @@ from trioproxy.journal import (
     GrowthPaused,
     LimitLearned,
     ProbeRan,
+    Reading,
     RolloutMoved,
     StoreTroubled,
     Switched,
+    SwitchWeighed,
     Usage,
 )
 from trioproxy.ops.lines import line_of
@@ -64,6 +66,24 @@ from trioproxy.ops.lines import line_of
         (
             Switched("m", "a", "b", "breaker open", 5.0),
             {"event": "switch", "level": "info", "model": "m", "was": "a", "channel": "b", "cause": "breaker open"},
+        ),
+        (
+            SwitchWeighed("m", "a", "b", Reading(50, 0.8, 0.5, 400.0), Reading(200, 0.0, 2.0 / 3, None), 5.0),
+            {
+                "event": "switch_weighed",
+                "level": "info",
+                "model": "m",
+                "was": "a",
+                "channel": "b",
+                "before_calls": 50,
+                "before_cached_share": 0.8,
+                "before_micro_usd_per_1k": 400.0,
+                "before_first_ms": 500.0,
+                "after_calls": 200,
+                "after_cached_share": 0.0,
+                "after_micro_usd_per_1k": None,
+                "after_first_ms": 666.67,
+            },
         ),
         (
             LimitLearned("a", "tokens", 1000.0, 700.0, "429", 5.0),

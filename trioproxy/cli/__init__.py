@@ -15,6 +15,7 @@ COMMANDS = {
     "init": "Write a first configuration from the keys in the environment.",
     "check": "Tell everything that is wrong with a configuration.",
     "chain": "Show which channels answer for a model, in which order, and why.",
+    "rollout": "See how a rollout goes, and start, step, pause or take it back.",
     "config": "Show the effective configuration, defaults included.",
     "regress": "Ask channels a set of prompts and judge their answers, side by side.",
     "keys": "Make keys for callers.",

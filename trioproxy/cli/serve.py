@@ -38,8 +38,9 @@ def command(file: str) -> None:
         trio.run(_serve, config, credentials)
     except* OSError as group:
         why = _first(group)
-        where = repr(config.listen.data)
-        click.echo(f"cannot listen on {where}: {why.strerror or why}; choose another [listen] data", err=True)
+        of_control = why.filename is not None and why.filename == config.control.socket
+        where, key = (why.filename, "[control] socket") if of_control else (config.listen.data, "[listen] data")
+        click.echo(f"cannot listen on {where!r}: {why.strerror or why}; choose another {key}", err=True)
         raise SystemExit(1) from None
 
 

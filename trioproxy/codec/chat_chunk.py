@@ -43,6 +43,7 @@ class Verdict:
     fault: Fault | None = None
     strict: bytes | None = None
     told: bool = False
+    refused: bool = False
 
 
 def judge(event: Event) -> Verdict:
@@ -87,6 +88,21 @@ def error_in(chunk: object) -> object | None:
     return None
 
 
+def refuses(body: bytes) -> bool:
+    """Whether a whole answer refuses. Never raises."""
+    try:
+        answer = jsonread.read(body)[0]
+    except ValueError:
+        return False
+    return isinstance(answer, dict) and any(map(_refuses, _choices(answer)))
+
+
+def _refuses(choice: dict[str, object]) -> bool:
+    """By OpenAI's words: `finish_reason` for what a filter held back, `refusal` for what the model declined."""
+    said = choice.get("delta") or choice.get("message")
+    return choice.get("finish_reason") == "content_filter" or (isinstance(said, dict) and bool(said.get("refusal")))
+
+
 def says_something(delta: object) -> bool:
     """Whether a delta (or a whole message) carries what the model said."""
     if not isinstance(delta, dict):
@@ -124,10 +140,11 @@ def _judge_json(chunk: object, *, named_error: bool) -> Verdict:
     usage = usage_of(chunk)
     content = any(map(choice_speaks, choices))
     finished = tuple(index_of(choice) for choice in choices if choice.get("finish_reason"))
+    refused = any(map(_refuses, choices))
     if finished:
-        return Verdict(Kind.FINISH, content, finished, usage)
+        return Verdict(Kind.FINISH, content, finished, usage, refused=refused)
     if content:
-        return Verdict(Kind.CONTENT, content, usage=usage)
+        return Verdict(Kind.CONTENT, content, usage=usage, refused=refused)
     only = usage is not None and not chunk.get("choices") and _ENVELOPE.issuperset(chunk)
     return Verdict(Kind.NEUTRAL, usage=usage, usage_only=only)
 

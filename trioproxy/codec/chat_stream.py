@@ -42,6 +42,7 @@ class ChatStream:
     ended: bool = field(init=False, default=False)
     content: bool = field(init=False, default=False)
     fault: Fault | None = field(init=False, default=None)
+    refused: bool = field(init=False, default=False)
     output_bytes: int = field(init=False, default=0)
 
     _framer: sse.Framer = field(init=False)
@@ -164,6 +165,8 @@ class ChatStream:
         if verdict.finished:
             self._done.update(verdict.finished)
             self.finished = len(self._done) >= self.choices
+        if verdict.refused:
+            self.refused = True
         if verdict.kind is Kind.END:
             self.ended = True
         if verdict.fault is not None:

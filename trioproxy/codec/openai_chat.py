@@ -6,7 +6,7 @@ from attrs import evolve, frozen
 
 from trioproxy.codec import jsonread, sse
 from trioproxy.codec.chat_answer import usual
-from trioproxy.codec.chat_chunk import error_in, judge
+from trioproxy.codec.chat_chunk import error_in, judge, refuses
 from trioproxy.codec.chat_facts import facts_of
 from trioproxy.codec.chat_relabel import answer_from_frames, stream_from_answer
 from trioproxy.codec.chat_request import request_for
@@ -43,6 +43,10 @@ class OpenAIChat:
     def read_answer(self, body: bytes, status: int, wall: float) -> tuple[Fault | None, Usage | None]:
         """Judge a whole 2xx answer and read its usage, in one decoding."""
         return read_answer(status, body, wall=wall)
+
+    def refused(self, body: bytes) -> bool:
+        """Whether a whole good answer is that there is none: a filter's finish, or a message that refuses."""
+        return refuses(body)
 
     def dressed(self, body: bytes, rewrite_model: str | None) -> bytes:
         """A whole answer as the client may have it: strict JSON, and with another `model` where that is asked for."""

@@ -4,7 +4,7 @@ The loader hands over the parts that could be read, each under its path, so that
 one between two others.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from urllib.parse import urlsplit
 
@@ -12,7 +12,7 @@ from attrs import field, frozen
 
 from trioproxy.config.limits import Quotas, QuotaSettings, Team, Tenant
 from trioproxy.config.lines import Path
-from trioproxy.config.model import Alerts, Channel, Config, Key, Listen, Model, Sink
+from trioproxy.config.model import Alerts, Channel, Config, Key, Link, Listen, Model, Rollout, Sink
 from trioproxy.config.rules import Address, is_loopback, shown
 
 Finding = tuple[Path, str]
@@ -32,6 +32,7 @@ class Parts:
     organization: Quotas
     tenants: Mapping[int, Tenant]
     teams: Mapping[int, Team]
+    rollouts: Mapping[int, Rollout]
     alerts: Alerts = field(factory=Alerts)
 
     @classmethod
@@ -48,6 +49,7 @@ class Parts:
             tenants=dict(enumerate(config.tenants)),
             teams=dict(enumerate(config.teams)),
             alerts=config.alerts,
+            rollouts=dict(enumerate(config.rollouts)),
         )
 
 
@@ -60,7 +62,8 @@ def findings(parts: Parts) -> Iterator[Finding]:
     for index, channel in parts.channels.items():
         yield from _credential(("channels", index), channel)
     for index, model in parts.models.items():
-        yield from _links(("models", index), model, parts.channel_names)
+        yield from _links(("models", index, "channels"), model.channels, model.name, parts.channel_names)
+    yield from _rollouts(parts)
     yield from _twice("tenants", "name", ((index, tenant.name) for index, tenant in parts.tenants.items()))
     if parts.listen:
         yield from _door(parts.listen, has_keys=parts.has_keys)
@@ -93,15 +96,27 @@ def _credential(path: Path, channel: Channel) -> Iterator[Finding]:
     yield (*path, "api_key"), 'is missing: give it, such as { env = "OPENAI_API_KEY" }, or say auth = "none"'
 
 
-def _links(path: Path, model: Model, known: frozenset[str]) -> Iterator[Finding]:
-    for index, link in enumerate(model.channels):
-        where = (*path, "channels", index)
+def _rollouts(parts: Parts) -> Iterator[Finding]:
+    models = {model.name for model in parts.models.values()}
+    yield from _twice("rollouts", "model", ((index, each.model) for index, each in parts.rollouts.items()))
+    for index, rollout in parts.rollouts.items():
+        path = ("rollouts", index)
+        if rollout.model not in models:
+            near = get_close_matches(rollout.model, models, n=1)
+            meant = f"did you mean {shown(near[0])}?" if near else f"known are {', '.join(sorted(models)) or 'none'}"
+            yield (*path, "model"), f"{shown(rollout.model)} is no model; {meant}"
+        yield from _links((*path, "candidate"), rollout.candidate, rollout.model, parts.channel_names)
+
+
+def _links(path: Path, links: Sequence[Link], model: str, known: frozenset[str]) -> Iterator[Finding]:
+    for index, link in enumerate(links):
+        where = (*path, index)
         if link.channel not in known:
             near = get_close_matches(link.channel, known, n=1)
             meant = f"did you mean {shown(near[0])}?" if near else f"known are {', '.join(sorted(known)) or 'none'}"
             yield (*where, "channel"), f"{shown(link.channel)} is no channel; {meant}"
-        if "*" in link.model and "*" not in model.name:
-            yield (*where, "model"), f'"*" has nothing to stand for: {shown(model.name)} is no pattern; name the model'
+        if "*" in link.model and "*" not in model:
+            yield (*where, "model"), f'"*" has nothing to stand for: {shown(model)} is no pattern; name the model'
 
 
 def _door(listen: Listen, *, has_keys: bool) -> Iterator[Finding]:

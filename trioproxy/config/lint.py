@@ -26,6 +26,7 @@ def warnings(config: Config, *, today: datetime | None = None) -> list[ConfigFau
 
 def _findings(config: Config, today: datetime) -> Iterator[Finding]:
     used = {link.channel for model in config.models for link in model.channels}
+    used |= {link.channel for rollout in config.rollouts for link in rollout.candidate}
     for index, channel in enumerate(config.channels):
         yield from _channel(("channels", index), channel, used)
         if config.probes is not None and channel.probe.enabled and channel.name in used:
@@ -34,6 +35,7 @@ def _findings(config: Config, today: datetime) -> Iterator[Finding]:
         yield from _model(("models", index), model, config)
     for index, key in enumerate(config.keys):
         yield from _key(("keys", index), key, config, today)
+    yield from _rollouts(config)
     yield from _quotas(config)
     yield from _alerts(config.alerts)
     inherited = list(_policy(("defaults",), config.defaults))
@@ -120,6 +122,18 @@ def _key(path: Path, key: Key, config: Config, today: datetime) -> Iterator[Find
             yield (*path, "classes", index), f"{shown(pattern)} is no class; known are {', '.join(known)}"
     if key.expires and moment(key.expires) <= today:
         yield (*path, "expires"), f"{shown(key.id)} expired at {key.expires}: it is refused"
+
+
+def _rollouts(config: Config) -> Iterator[Finding]:
+    chains = {model.name: model.channels for model in config.models}
+    for index, rollout in enumerate(config.rollouts):
+        path = ("rollouts", index)
+        if rollout.candidate == chains.get(rollout.model):
+            yield (*path, "candidate"), "the candidate is the model's own chain: there is nothing to compare"
+        if not rollout.started and config.control.socket is None:
+            yield path, "nothing can start it: give [control] socket for `trioproxy rollout start`, or started = true"
+        if rollout.tolerance.refusals is None and rollout.tolerance.errors is None:
+            yield (*path, "tolerance"), "nothing rolls it back by itself: give refusals or errors"
 
 
 def _quotas(config: Config) -> Iterator[Finding]:

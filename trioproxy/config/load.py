@@ -18,17 +18,18 @@ from trioproxy.config import consistency, fitting
 from trioproxy.config.limits import Quotas, QuotaSettings, Team, Tenant
 from trioproxy.config.lines import Path as KeyPath
 from trioproxy.config.lines import key_lines
-from trioproxy.config.model import Alerts, Channel, ClassPolicy, Config, Key, Listen, Logging, Model
+from trioproxy.config.model import Alerts, Channel, ClassPolicy, Config, Control, Key, Listen, Logging, Model, Rollout
 from trioproxy.config.probes import Probes
 from trioproxy.config.rules import NAME, preset, shown
 from trioproxy.config.structure import structure, unknown
 from trioproxy.errors import ConfigError, ConfigFault
 from trioproxy.policy.breaker import BreakerPolicy
+from trioproxy.policy.switchback import SwitchBackPolicy
 
 T = TypeVar("T")
 
 SECTIONS = ["listen", "defaults", "channels", "models", "keys", "classes", "log"]
-SECTIONS += ["quota", "organization", "tenants", "teams", "alerts", "probes"]
+SECTIONS += ["quota", "organization", "tenants", "teams", "alerts", "probes", "rollouts", "control"]
 BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -37,6 +38,7 @@ class Defaults:
     """The part of `[defaults]` that is no class policy."""
 
     breaker: str | BreakerPolicy = field(default="four-layer", validator=preset)
+    switch_back: SwitchBackPolicy = field(factory=SwitchBackPolicy)
 
 
 def load_config(path: str | os.PathLike[str]) -> Config:
@@ -117,7 +119,8 @@ class Reading:
         """The configuration; None only where `found` says why."""
         self.found += [((key,), unknown(key, SECTIONS)) for key in self.raw if key not in SECTIONS]
         listen, log = self._table("listen", Listen), self._table("log", Logging)
-        defaults, breaker, classes = self._policies()
+        control, rollouts = self._table("control", Control), self._list("rollouts", Rollout)
+        defaults, apart, classes = self._policies()
         channels, models = self._list("channels", Channel), self._list("models", Model)
         keys = self._list("keys", Key)
         probes = self._table("probes", Probes) if "probes" in self.raw else None
@@ -140,17 +143,21 @@ class Reading:
             tenants=tenants,
             teams=teams,
             alerts=alerts,
+            rollouts=rollouts,
         )
         self.found += consistency.findings(parts)
         self.found += fitting.findings(parts)
-        if self.found or listen is None or log is None or quota is None or organization is None:
+        if self.found or listen is None or log is None or quota is None or organization is None or control is None:
             return None
         return Config(
             channels=tuple(channels.values()),
             models=tuple(models.values()),
             listen=listen,
             defaults=defaults,
-            breaker=breaker,
+            breaker=apart.breaker,
+            switch_back=apart.switch_back,
+            rollouts=tuple(rollouts.values()),
+            control=control,
             keys=tuple(keys.values()),
             classes=classes,
             log=log,
@@ -162,13 +169,14 @@ class Reading:
             probes=probes,
         )
 
-    def _policies(self) -> tuple[ClassPolicy, str | BreakerPolicy, Mapping[str, ClassPolicy]]:
-        """`[defaults]`, its breaker, and the classes, each filled from the defaults."""
+    def _policies(self) -> tuple[ClassPolicy, Defaults, Mapping[str, ClassPolicy]]:
+        """`[defaults]`, what of it is no class policy, and the classes, each filled from the defaults."""
         raw = self.raw.get("defaults", {})
-        apart = {key: raw[key] for key in ("breaker",) if isinstance(raw, Mapping) and key in raw}
+        names = [each.name for each in attrs.fields(Defaults)]
+        apart = {key: raw[key] for key in names if isinstance(raw, Mapping) and key in raw}
         rest = {key: value for key, value in raw.items() if key not in apart} if isinstance(raw, Mapping) else raw
         defaults = self._structure(("defaults",), rest, ClassPolicy) or ClassPolicy()
-        breaker = (self._structure(("defaults",), apart, Defaults) or Defaults()).breaker
+        others = self._structure(("defaults",), apart, Defaults) or Defaults()
         classes = {}
         named = self.raw.get("classes", {})
         if not isinstance(named, Mapping):
@@ -178,7 +186,7 @@ class Reading:
             self._name_of_class(name)
             complete = {**attrs.asdict(defaults), **changes} if isinstance(changes, Mapping) else changes
             classes[name] = self._structure(("classes", name), complete, ClassPolicy) or defaults
-        return defaults, breaker, classes
+        return defaults, others, classes
 
     def _name_of_class(self, name: str) -> None:
         if name == "default":

@@ -15,7 +15,9 @@ from trioproxy.config.limits import Budget, Limits, Quotas, QuotaSettings, Team,
 from trioproxy.config.probes import Probe, Probes
 from trioproxy.policy.alerting import Rhythm
 from trioproxy.policy.breaker import BreakerPolicy
+from trioproxy.policy.comparison import Tolerance
 from trioproxy.policy.spikes import Thresholds
+from trioproxy.policy.switchback import SwitchBackPolicy
 
 MiB = 1024 * 1024
 Provider = Literal[
@@ -153,6 +155,22 @@ class Model:
     limits: Limits = field(factory=Limits)
     # a sure refusal at once, or one call at a time at a channel that its breaker would leave alone
     when_out: Literal["skip", "last-resort"] = "skip"
+    switch_back: SwitchBackPolicy | None = None  # None: as `[defaults]` says
+
+
+@frozen
+class Rollout:
+    """A candidate chain for a model, given to a growing share of its callers."""
+
+    model: str = field(validator=rules.model_name)
+    candidate: tuple[Link, ...] = field(validator=rules.not_empty)
+    # salts who is among the first; "" is the model's name
+    name: str = field(default="", validator=rules.printable)
+    steps: tuple[int, ...] = field(default=(10, 50, 100), validator=rules.growing_percentages)
+    hold: float = field(default=600.0, validator=rules.at_least(0))  # long enough for a provider's bad minute to show
+    key: Literal["session", "user", "tenant"] = "session"
+    started: bool = False  # begin with the process, not by `trioproxy rollout start`
+    tolerance: Tolerance = field(factory=Tolerance)
 
 
 @frozen
@@ -189,6 +207,13 @@ class ClassPolicy:
     keepalive_after: float = field(default=0.0, validator=rules.at_least(0))  # 0 = never a byte before commit
     # no attempt is begun with less time left than this
     min_attempt: float = field(default=0.01, validator=rules.at_least(0))
+
+
+@frozen
+class Control:
+    """Where the command line reaches the running process: a Unix socket that its owner alone may use. None: nowhere."""
+
+    socket: str | None = field(default=None, validator=validators.optional(rules.socket_path))
 
 
 @frozen
@@ -238,6 +263,9 @@ class Config:
     breaker: str | BreakerPolicy = field(default="four-layer", validator=rules.preset)  # `[defaults] breaker`
     keys: tuple[Key, ...] = ()
     classes: Mapping[str, ClassPolicy] = field(factory=dict)
+    switch_back: SwitchBackPolicy = field(factory=SwitchBackPolicy)  # `[defaults] switch_back`
+    rollouts: tuple[Rollout, ...] = ()
+    control: Control = field(factory=Control)
     log: Logging = field(factory=Logging)
     quota: QuotaSettings = field(factory=QuotaSettings)
     organization: Quotas = field(factory=Quotas)

@@ -96,6 +96,22 @@ def model_name(_instance: Any, _attribute: Any, value: str) -> None:
     pattern(_instance, _attribute, value)
 
 
+def printable(_instance: Any, _attribute: Any, value: str) -> None:
+    if not value.isprintable() or len(value) > 256:
+        raise ValueError(f"{shown(value)} is no name: give at most 256 printable characters")
+
+
+def growing_percentages(_instance: Any, _attribute: Any, value: tuple[int, ...]) -> None:
+    if not value or list(value) != sorted(set(value)) or not 1 <= value[0] <= value[-1] <= 100:
+        raise ValueError(f"{shown(list(value))} are no steps: give growing percentages from 1 to 100")
+
+
+def socket_path(_instance: Any, _attribute: Any, value: str) -> None:
+    # sun_path of unix(7) holds 108 bytes, the last one NUL
+    if not value.startswith("/") or "\0" in value or len(value.encode()) > 107:
+        raise ValueError(f"{shown(value)} is no place for a socket: give an absolute path of at most 107 bytes")
+
+
 def pattern(_instance: Any, _attribute: Any, value: str) -> None:
     if not value:
         raise ValueError('"" matches nothing: give a name or a pattern such as "openai/*"')

@@ -31,8 +31,10 @@ def toml_string(text: str) -> str:
 def _document(config: Config) -> Iterator[str]:
     yield from _table("[listen]", config.listen)
     yield from _table("[log]", config.log)
+    yield from _table("[control]", config.control)
     yield from _table("[defaults]", config.defaults)
     yield f"breaker = {_value(config.breaker)}"
+    yield f"switch_back = {_value(config.switch_back)}"
     for name, policy in config.classes.items():
         yield from _table(f"[classes.{_key(name)}]", policy)
     yield from _table("[quota]", config.quota)
@@ -48,6 +50,8 @@ def _document(config: Config) -> Iterator[str]:
         yield from _table("[[channels]]", _masked(channel))
     for model in config.models:
         yield from _table("[[models]]", model)
+    for rollout in config.rollouts:
+        yield from _table("[[rollouts]]", rollout)
     for key in config.keys:
         yield from _table("[[keys]]", key)
 

@@ -24,9 +24,11 @@ from trioproxy.journal import (
     GrowthPaused,
     LimitLearned,
     ProbeRan,
+    Reading,
     RolloutMoved,
     StoreTroubled,
     Switched,
+    SwitchWeighed,
 )
 
 # How loud an end is. A caller's own mistake is no news to the operator.
@@ -50,7 +52,7 @@ _TOLD_ALREADY = frozenset(
         AlertCause.GROWTH_PAUSED,
     }
 )
-_SELDOM = ("session", "arm", "fallback")
+_SELDOM = ("session", "arm", "refused", "fallback")
 Line = tuple[str, str, dict[str, Any]]  # level, name, fields
 
 
@@ -73,6 +75,9 @@ def line_of(event: Event) -> Line | None:  # noqa: C901, PLR0912 - one arm per e
         case Switched():
             fields = {"model": event.model, "was": event.was, "channel": event.channel, "cause": event.cause}
             return "info" if event.channel else "error", "switch", fields
+        case SwitchWeighed():
+            fields = {"model": event.model, "was": event.was, "channel": event.channel}
+            return "info", "switch_weighed", fields | _reading("before", event.before) | _reading("after", event.after)
         case LimitLearned():
             fields = {"channel": event.channel, "unit": event.unit, "was": event.was, "limit": event.limit}
             return "info", "learned", fields | {"why": event.why}
@@ -111,6 +116,14 @@ def _probe(event: ProbeRan) -> dict[str, Any]:
     fields: dict[str, Any] = {"channel": event.channel, "model": event.model, "ok": event.ok}
     fields |= {"ms": round(event.seconds * 1000, 2), "usd": None if event.cost is None else event.cost / 1e6}
     return fields if event.ok else fields | {"why": event.why}
+
+
+def _reading(when: str, reading: Reading) -> dict[str, Any]:
+    first, shares = reading.first_content, (reading.cached_share, reading.unit_cost)
+    cached, unit = (None if value is None else round(value, 3) for value in shares)
+    fields = {"calls": reading.calls, "cached_share": cached, "micro_usd_per_1k": unit}
+    fields["first_ms"] = None if first is None else round(first * 1000, 2)
+    return {f"{when}_{name}": value for name, value in fields.items()}
 
 
 def _exchange(event: ExchangeEnded) -> dict[str, object]:

@@ -76,6 +76,8 @@ def _told(call: Call, walk: Walk, attempt: Attempt | None) -> bytes:
     )
     if walk.admission is not None:
         lines += walk.admission.lines()
+    if walk.chain.arm:
+        lines += b"x-trioproxy-arm: %b\r\n" % walk.chain.arm.encode()
     if attempt is None:
         return lines
     return b"%bx-trioproxy-channel: %b\r\nx-trioproxy-model: %b\r\n" % (

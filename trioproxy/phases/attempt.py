@@ -183,6 +183,12 @@ class Attempt:
         return self._holding.body if self._holding is not None else b""
 
     @property
+    def refused(self) -> bool:
+        """Whether the model, or its provider's filter, would not answer. Reads a unary body anew: ask only where it matters."""
+        reader = self.reader
+        return self.call.endpoint.dialect.refused(self.body) if reader is None else reader.refused
+
+    @property
     def usage(self) -> Usage | None:
         """What the provider says was used, where it said so."""
         return self._holding.usage if self._holding is not None else None

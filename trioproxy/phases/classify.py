@@ -1,7 +1,7 @@
 """What is asked: the body's facts, the traffic class, the deadlines and the ids, all checked before anything is held.
 
-Routing fields come from our configuration and our own headers (`x-trioproxy-class`, `x-request-timeout`, `x-request-id`,
-`traceparent`), and from the body only its `model`.
+Routing fields come from our configuration and our own headers (`x-trioproxy-class`, `x-trioproxy-session`, `x-request-timeout`,
+`x-request-id`, `traceparent`), and from the body only its `model`.
 """
 
 import math
@@ -19,6 +19,7 @@ from trioproxy.policy.access import allows
 from trioproxy.policy.deadlines import Deadlines
 
 DEFAULT_CLASS = "default"
+SESSION = b"x-trioproxy-session"
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
 _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
@@ -65,6 +66,7 @@ class Classifier:
             request.started,
             _forwarded(headers),
             traceparent.decode() if _TRACEPARENT.fullmatch(traceparent) else "",
+            _session(headers),
         )
 
     def _class(self, headers: Mapping[bytes, bytes], caller: Caller) -> tuple[str, ClassPolicy]:
@@ -90,6 +92,17 @@ class Classifier:
         except EncodingError as exc:
             kind = RefusalKind.TOO_LARGE if exc.too_large else RefusalKind.UNSUPPORTED_ENCODING
             raise Refusal(kind, str(exc)) from exc
+
+
+def _session(headers: Mapping[bytes, bytes]) -> str:
+    """The caller's name for its conversation; what stays together by it must not fall apart unnoticed by a bad one."""
+    given = headers.get(SESSION)
+    if given is None:
+        return ""
+    if not _REQUEST_ID.fullmatch(given):
+        message = "x-trioproxy-session takes 1 to 128 of the characters A-Z a-z 0-9 . _ : / + = -"
+        raise Refusal(RefusalKind.BAD_REQUEST, message, param=SESSION.decode())
+    return given.decode()
 
 
 def _forwarded(headers: Mapping[bytes, bytes]) -> bytes:

@@ -149,6 +149,10 @@ class Settlement:
             traceparent=call.traceparent,
             estimated_input=0 if admission is None else admission.estimate.input,
             estimated_output=0 if admission is None else admission.estimate.output,
+            session=call.session,
+            arm=self.walk.chain.arm,
+            preferred_cost=self._preferred_cost(usage),
+            refused=bool(self.walk.chain.arm) and self.walk.committed is not None and self.walk.committed.refused,
         )
         return _limited(record, self.walk.stopped()) if reason is EndReason.REFUSED_QUOTA else record
 
@@ -193,6 +197,14 @@ class Settlement:
         if attempt is None:
             return 0
         return attempt.channel.tariff.cost(usage) if attempt.channel.tariff is not None else None
+
+    def _preferred_cost(self, usage: Usage) -> int | None:
+        """What the detour's tokens would have cost at the channel of first choice; None where there was no detour."""
+        attempt, first = self.walk.committed, self.walk.chain.first
+        if attempt is None or first is None or attempt.channel.name == first.channel:
+            return None
+        tariff = self.walk.channels.state[first.channel].tariff
+        return tariff.cost(usage) if tariff is not None else None
 
 
 def _exhausted(error: ChainExhausted) -> EndReason:

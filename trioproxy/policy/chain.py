@@ -5,7 +5,7 @@ every caller. Per request `bind` fills in what a wildcard matched and `build` le
 now, then cuts: a skipped channel does not use up a place. Whoever reads a chain reads each step's reason with it.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from attrs import evolve, frozen
@@ -37,7 +37,8 @@ class PriceLike(Protocol):
 class Candidate:
     """One link in its place. `model` may still hold the "*" of a wildcard; `price` is blended, None if unknown.
 
-    `bound`: the model's name has a part in it that the caller chose. `resort`: it is asked although it is out, because everybody is.
+    `bound`: the model's name has a part in it that the caller chose. `resort`: it is asked although it is out, because everybody
+    is. `returning`: it has been out, and waits for this caller.
     """
 
     channel: str
@@ -46,16 +47,22 @@ class Candidate:
     price: float | None = None
     bound: bool = False
     resort: bool = False
+    returning: bool = False
 
 
 @frozen
 class Chain:
-    """The steps in the order they are tried; who was skipped and why; who came too late for a place."""
+    """The steps in the order they are tried; who was skipped and why; who came too late for a place.
+
+    `first` is who is asked first when all is well, and `arm` whose chain it is while the model has a rollout.
+    """
 
     steps: tuple[Candidate, ...]
     skipped: tuple[tuple[str, str], ...] = ()
     beyond: tuple[Candidate, ...] = ()
     left_out: tuple[Candidate, ...] = ()  # the skipped ones, in the same order
+    first: Candidate | None = None
+    arm: str = ""
 
 
 def blended(price: PriceLike) -> float:
@@ -76,6 +83,13 @@ def order_links(links: Sequence[LinkLike], prices: Mapping[str, PriceLike | None
     )
 
 
+def behind(candidate: tuple[Candidate, ...], baseline: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
+    """A rollout's candidate with the baseline behind it: an experiment costs nobody an answer."""
+    there = {(each.channel, each.model) for each in candidate}
+    rest = (each for each in baseline if (each.channel, each.model) not in there)
+    return (*candidate, *(evolve(each, reason=f"baseline, {each.reason}") for each in rest))
+
+
 def bind(candidates: tuple[Candidate, ...], captured: str | None) -> tuple[Candidate, ...]:
     """The candidates with "*" replaced by what the wildcard matched."""
     if captured is None:
@@ -86,7 +100,7 @@ def bind(candidates: tuple[Candidate, ...], captured: str | None) -> tuple[Candi
     )
 
 
-def build(candidates: Iterable[Candidate], skip: Callable[[Candidate], str | None], limit: int) -> Chain:
+def build(candidates: Sequence[Candidate], skip: Callable[[Candidate], str | None], limit: int, arm: str = "") -> Chain:
     """At most `limit` steps. `skip` says why a candidate may not be asked now, or None; it is asked once per candidate."""
     steps: list[Candidate] = []
     skipped: list[tuple[str, str]] = []
@@ -102,7 +116,8 @@ def build(candidates: Iterable[Candidate], skip: Callable[[Candidate], str | Non
         else:
             skipped.append((candidate.channel, why))
             left_out.append(candidate)
-    return Chain(tuple(steps), tuple(skipped), tuple(beyond), tuple(left_out))
+    first = candidates[0] if candidates else None
+    return Chain(tuple(steps), tuple(skipped), tuple(beyond), tuple(left_out), first, arm)
 
 
 def resort(chain: Chain, wait: Callable[[Candidate], float | None]) -> Chain:
@@ -112,11 +127,11 @@ def resort(chain: Chain, wait: Callable[[Candidate], float | None]) -> Chain:
         return chain
     _, chosen = min(waits)
     rest = [place for place in range(len(chain.left_out)) if place != chosen]
-    return Chain(
-        (evolve(chain.left_out[chosen], resort=True),),
-        tuple(chain.skipped[place] for place in rest),
-        chain.beyond,
-        tuple(chain.left_out[place] for place in rest),
+    return evolve(
+        chain,
+        steps=(evolve(chain.left_out[chosen], resort=True),),
+        skipped=tuple(chain.skipped[place] for place in rest),
+        left_out=tuple(chain.left_out[place] for place in rest),
     )
 
 

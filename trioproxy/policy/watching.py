@@ -147,7 +147,7 @@ class Watch:
     def _switch(self, event: Switched) -> None:
         if event.channel:
             self._lit(event.model, event.now)
-        elif event.was:
+        elif event.was and event.cause != "cooling":  # a provider's moment of rest is no outage
             self._darkened(event.model, event.now)
 
     def _budget(self, event: BudgetNearing) -> None:
