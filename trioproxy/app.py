@@ -43,6 +43,8 @@ async def open_gateway(
         nursery.start_soon(gateway.supervisor.silence.watch)
         if gateway.line.admitter is not None:
             nursery.start_soon(gateway.supervisor.sweep_quota, wall)
+        if (room := gateway.supervisor.quota.state.room) is not None:
+            nursery.start_soon(gateway.supervisor.serve_room, room)
         try:
             yield gateway
         finally:

@@ -3,13 +3,14 @@
 import random
 import ssl
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from trioproxy.call import Endpoint
 from trioproxy.channel import ChannelState
 from trioproxy.codec.frame import Shape
 from trioproxy.codec.openai_chat import CHAT
 from trioproxy.config.model import Channel, Config, Params, Price
-from trioproxy.config.scopes import Scopes
+from trioproxy.config.scopes import Scopes, baselines, queues
 from trioproxy.family import Family
 from trioproxy.gateway import Gateway
 from trioproxy.http.client import Origin, Upstream
@@ -17,11 +18,12 @@ from trioproxy.http.message import Limits, ResponseSource, readers
 from trioproxy.http.pool import Pool
 from trioproxy.http.silence import SilenceWatch
 from trioproxy.http.wire import Dial
-from trioproxy.journal import Journal
+from trioproxy.journal import BreakerMoved, Event, Journal
 from trioproxy.lifecycle import Line
-from trioproxy.phases.admit import Admitter, Provider
+from trioproxy.phases.admit import Admitter
 from trioproxy.phases.authenticate import Keyring
 from trioproxy.phases.classify import Classifier
+from trioproxy.phases.expectation import Provider
 from trioproxy.phases.route import Router
 from trioproxy.policy.breaker import PRESETS, Breaker, BreakerPolicy
 from trioproxy.policy.charges import charge_of
@@ -29,6 +31,7 @@ from trioproxy.policy.learned import Learned
 from trioproxy.policy.pricing import Tariff
 from trioproxy.policy.slots import Slots
 from trioproxy.supervisor import QuotaState, Supervisor
+from trioproxy.waiting_room import WaitingRoom
 
 CHAT_COMPLETIONS = Endpoint("chat.completions", "/v1/chat/completions", "/chat/completions", CHAT)
 SHORTEST_SECRET = 8  # characters; what is shorter is a placeholder for a server that asks for no key
@@ -52,17 +55,33 @@ def build(
     }
     channels = Family(states)
     classifier = Classifier(config.defaults, config.classes, config.listen.max_body, _request_id)
-    quota = Family(QuotaState(learned=Learned(config.quota.output)))
     scopes = Scopes.of(config)
+    room = _room(config) if scopes is not None else None
+    quota = Family(QuotaState(learned=Learned(config.quota.output), room=room))
+    supervisor = Supervisor(channels, silence, quota)
+    if room is not None:
+        journal.subscribe(partial(_stirred, supervisor))
     line = Line(
         Keyring.of(config.keys),
         classifier,
         Router.of(config.models, config.channels, channels),
         journal,
         wall,
-        None if scopes is None else Admitter(quota, scopes, _providers(config, scopes), wall),
+        None if scopes is None else Admitter(quota, scopes, _providers(config, scopes), wall, states),
     )
-    return Gateway(line, Supervisor(channels, silence, quota), ENDPOINTS, CHAT)
+    return Gateway(line, supervisor, ENDPOINTS, CHAT)
+
+
+def _room(config: Config) -> WaitingRoom | None:
+    """None where no class waits."""
+    classes = queues(config)
+    return WaitingRoom(classes, baselines(config)) if classes else None
+
+
+def _stirred(supervisor: Supervisor, event: Event) -> None:
+    """A channel that is back may serve those who wait."""
+    if isinstance(event, BreakerMoved):
+        supervisor.pump()
 
 
 def _providers(config: Config, scopes: Scopes) -> dict[str, Provider]:

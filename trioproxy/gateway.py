@@ -25,6 +25,7 @@ from trioproxy.phases import answering, settle
 from trioproxy.phases.authenticate import ANONYMOUS
 from trioproxy.policy.hierarchy import Gauge, QuotaStatistics
 from trioproxy.supervisor import Supervisor
+from trioproxy.waiting_room import ClassStatistics
 
 _MODELS = "/v1/models"
 _LOCAL = ("/healthz", "/readyz", _MODELS)
@@ -81,6 +82,11 @@ class Gateway:
     def limits(self) -> list[Gauge]:
         """Every limiter that a call has met, and what is left of it."""
         return self.supervisor.quota.state.quota.readings(trio.current_time(), self.line.wall())
+
+    def queues(self) -> dict[str, ClassStatistics]:
+        """Every class that has a queue: who waits, what became of the others, and what its tenants have. Empty without any."""
+        room = self.supervisor.quota.state.room
+        return {} if room is None else room.statistics(trio.current_time())
 
     @asynccontextmanager
     async def _local(self, request: Request, endpoint: Endpoint | None) -> AsyncGenerator[Answer]:

@@ -12,7 +12,7 @@ from attrs import frozen
 
 from trioproxy.config.limits import Quotas, QuotaSettings, Team, Tenant
 from trioproxy.config.lines import Path
-from trioproxy.config.model import Channel, Config, Key, Listen, Model
+from trioproxy.config.model import Channel, ClassPolicy, Config, Key, Listen, Model
 from trioproxy.config.rules import Address, is_loopback, shown
 
 Finding = tuple[Path, str]
@@ -32,6 +32,7 @@ class Parts:
     organization: Quotas
     tenants: Mapping[int, Tenant]
     teams: Mapping[int, Team]
+    classes: Mapping[str, ClassPolicy]
 
     @classmethod
     def of(cls, config: Config) -> "Parts":
@@ -46,6 +47,7 @@ class Parts:
             organization=config.organization,
             tenants=dict(enumerate(config.tenants)),
             teams=dict(enumerate(config.teams)),
+            classes={"default": config.defaults, **config.classes},
         )
 
 

@@ -12,6 +12,7 @@ from attrs import field, frozen, validators
 from trioproxy.config import rules
 from trioproxy.config.limits import Budget, Limits, Quotas, QuotaSettings, Team, Tenant, Tier
 from trioproxy.policy.breaker import BreakerPolicy
+from trioproxy.policy.classes import QueuePolicy
 
 MiB = 1024 * 1024
 
@@ -114,6 +115,16 @@ class Link:
 
 
 @frozen
+class Fallback:
+    """Another model that may answer in place of one, for whom and when: a decision about quality, so it is never taken unasked."""
+
+    model: str = field(validator=rules.model_name)
+    classes: tuple[str, ...] = field(default=("*",), validator=[rules.not_empty, rules.each(rules.pattern)])
+    # "queue": the class would have it rather than refuse (`otherwise`); "exhausted": no channel answered
+    on: tuple[Literal["queue", "exhausted"], ...] = field(default=("queue", "exhausted"), validator=rules.not_empty)
+
+
+@frozen
 class Model:
     """A public name and the channels that serve it. A name with "*" is a pattern; exact names win over patterns."""
 
@@ -127,6 +138,7 @@ class Model:
     # no current model answers more, so no more is ever reserved, whatever a caller asks for
     max_output: int = field(default=131_072, validator=rules.at_least(1))
     limits: Limits = field(factory=Limits)
+    fallback: tuple[Fallback, ...] = ()  # tried in this order; none: nobody else ever answers
 
 
 @frozen
@@ -163,6 +175,8 @@ class ClassPolicy:
     keepalive_after: float = field(default=0.0, validator=rules.at_least(0))  # 0 = never a byte before commit
     # no attempt is begun with less time left than this
     min_attempt: float = field(default=0.01, validator=rules.at_least(0))
+    # how it waits for capacity; none: what does not fit is refused at once. Never inherited
+    queue: QueuePolicy | None = None
 
 
 @frozen

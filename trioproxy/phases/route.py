@@ -41,9 +41,12 @@ class Router:
         routes = (Route(m.name, m, order_links(m.channels, prices, m.order)) for m in models)
         return cls(Catalogue.of(routes), channels)
 
-    async def chain(self, call: Call, now: float) -> tuple[Route, Chain]:
-        """The chain for a call. A model that the caller may not use looks like one that does not exist."""
-        name = call.facts.model
+    async def chain(self, call: Call, now: float, name: str = "") -> tuple[Route, Chain]:
+        """The chain for a call, or for another model in place of its own.
+
+        A model that the caller may not use looks like one that does not exist.
+        """
+        name = name or call.facts.model
         found = self.catalogue.find(name) if allows(call.caller.models, name) else None
         if found is None:
             message = (
@@ -52,6 +55,12 @@ class Router:
             raise Refusal(RefusalKind.MODEL_NOT_FOUND, message, param="model")
         route, captured = found
         return route, await self.channels.decide(self._build, route, captured, now)
+
+    def now(self, name: str, now: float) -> Chain:
+        """The chain of a model that was found before, as it is by now."""
+        found = self.catalogue.find(name)
+        assert found is not None, "a model is there as long as its configuration"
+        return self._build(*found, now)
 
     def _build(self, route: Route, captured: str | None, now: float) -> Chain:
         state = self.channels.state

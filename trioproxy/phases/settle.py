@@ -39,6 +39,8 @@ def refused(journal: Journal, request: Request, answer: Answer, *, request_id: s
     refusal = answer.error
     assert isinstance(refusal, Refusal), "the answer to a refusal carries it"
     record = _unasked(request, request_id, caller)
+    if refusal.queued:
+        record = evolve(record, queued=refusal.queued)
     if refusal.limited is not None:
         record = _limited(record, refusal.limited)
     elif refusal.kind in AUTH:
@@ -148,6 +150,8 @@ class Settlement:
             traceparent=call.traceparent,
             estimated_input=0 if admission is None else admission.estimate.input,
             estimated_output=0 if admission is None else admission.estimate.output,
+            queued=self.walk.queued or 0.0,
+            fallback=self.walk.stand_in if self.walk.committed is not None else "",
         )
         return _limited(record, admission.stopped()) if reason is EndReason.REFUSED_QUOTA and admission else record
 

@@ -134,6 +134,7 @@ class FairShare:
                 unspent=pool.unspent(tenant.name, now) if pool else 0.0,
                 assured=tenant.assured,
                 borrowed=tenant.borrowed,
+                reclaimed=pool.reclaimed(tenant.name, now) if pool and tenant.waiting else 0.0,
                 waiting=tenant.waiting,
                 flying=tenant.flying,
             )

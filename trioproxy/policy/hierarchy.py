@@ -52,6 +52,15 @@ class Quota:
         self, path: Path, need: Need, now: float, wall: float, *, at_channel: Need | None = None
     ) -> Reservation | Denial:
         """Hold `need` at every caller's scope and `at_channel` (by default the same) at the channel, or nothing at all."""
+        outcome = self.ask(path, need, now, wall, at_channel=at_channel)
+        if isinstance(outcome, Denial):
+            self.deny(outcome)
+        return outcome
+
+    def ask(
+        self, path: Path, need: Need, now: float, wall: float, *, at_channel: Need | None = None
+    ) -> Reservation | Denial:
+        """As `reserve`, for one who waits and asks again: a denial counts where it is the last word, by `deny`."""
         objections: list[Objection] = []
         callers = self._ask(path.callers, need, now, wall, objections=objections)
         channel = None
@@ -68,10 +77,15 @@ class Quota:
         self._open.add(reservation)
         return reservation
 
+    def deny(self, denial: Denial) -> None:
+        """Count a denial, and what only observed it."""
+        self._observed.update(objection.limiter for objection in denial.observed)
+        self._denials[denial.binding.limiter] += 1
+
     def move(self, reservation: Reservation, channel: Step, need: Need, *, now: float, wall: float) -> Denial | None:
         """Failover: the channel's part goes to another channel, the callers' parts stay as they are.
 
-        Refused, nothing changes. What the failed attempt used at the old channel is told by `leave` beforehand; without
+        Refused, nothing changes and nothing is counted. What the failed attempt used at the old channel is told by `leave` beforehand; without
         that it is given back whole.
         """
         assert not reservation.settled, "a settled reservation holds nothing that could move"
@@ -167,11 +181,10 @@ class Quota:
     def _judge(self, objections: list[Objection]) -> Denial | None:
         """None where all that objected only observe."""
         observed = [objection for objection in objections if objection.rule.observe]
-        self._observed.update(objection.limiter for objection in observed)
         if len(observed) == len(objections):
+            self._observed.update(objection.limiter for objection in observed)
             return None
         binding = max((each for each in objections if not each.rule.observe), key=lambda each: each.wait)
-        self._denials[binding.limiter] += 1
         return Denial(binding, tuple(observed))
 
 

@@ -59,7 +59,10 @@ class Tenant:
 
 @frozen
 class TenantShare:
-    """What one tenant has of its class: `guaranteed` tokens a second, of which `unspent` tokens are saved up."""
+    """What one tenant has of its class: `guaranteed` tokens a second, of which `unspent` tokens are saved up.
+
+    `assured` and `borrowed` are what it was given so far, `reclaimed` the tokens that it waits for because they are lent.
+    """
 
     tenant: str
     weight: float
@@ -67,5 +70,6 @@ class TenantShare:
     unspent: float
     assured: int
     borrowed: int
+    reclaimed: float
     waiting: int
     flying: int
