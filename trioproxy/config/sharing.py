@@ -69,11 +69,14 @@ def _fallbacks(parts: Parts) -> Iterator[Finding]:
                 yield (*path, "model"), f"{shown(fallback.model)} is no model that there is: give the name of one"
             else:
                 leads.setdefault(model.name, set()).add(found[0].name)
-            for which, pattern in enumerate(fallback.classes):
-                if not any(matches(pattern, name) for name in parts.classes):
-                    told = f"{shown(pattern)} is no class; known are {', '.join(sorted(parts.classes))}"
-                    yield (*path, "classes", which), told
+            yield from _patterns((*path, "classes"), fallback.classes, sorted(parts.classes))
     yield from _rounds(parts.models, leads)
+
+
+def _patterns(path: Path, patterns: tuple[str, ...], known: list[str]) -> Iterator[Finding]:
+    for index, pattern in enumerate(patterns):
+        if not any(matches(pattern, name) for name in known):
+            yield (*path, index), f"{shown(pattern)} is no class; known are {', '.join(known)}"
 
 
 def _rounds(models: Mapping[int, Model], leads: Mapping[str, set[str]]) -> Iterator[Finding]:

@@ -172,6 +172,7 @@ class Admission:
             deadline=self.call.deadlines.start - self.call.policy.min_attempt,
         )
         turn.waiter = Waiter(ticket, self._take)
+        turn.since = now
         turn.room.enter(turn.waiter, now)
 
     async def wait(self, waiter: Waiter) -> None:
@@ -181,10 +182,9 @@ class Admission:
         except BaseException:  # it leaves; whatever it was given in the same moment comes back
             self.admitter.family.post(self._walk_out, waiter)
             raise
-        now = trio.current_time()
         turn = self.turn
         assert turn is not None
-        turn.queued = now - waiter.ticket.arrived if waiter.ticket.arrived else 0.0
+        turn.queued = trio.current_time() - turn.since
         if waiter.refused is not None:
             raise self._turned_away(turn, waiter.refused)
 

@@ -120,6 +120,7 @@ class Turn:
     live: Callable[[float], Chain]
     place: Place = field(init=False, factory=Place)
     waiter: Waiter | None = field(init=False, default=None)
+    since: float = field(init=False, default=0.0)
     queued: float = field(init=False, default=0.0)
     denial: Denial | None = field(init=False, default=None)
     objection: tickets.Objection | None = field(init=False, default=None)
