@@ -87,9 +87,10 @@ class WaitingRoom:
         """Whether a call of this class need only ask for what it needs: nobody waits, and its class has no pool."""
         return not self._inside and self.queues.lines[name].share.pool is None
 
-    def passed(self, name: str) -> None:
-        """A call found the room quiet and went through."""
+    def passed(self, name: str, tenant: str, cost: int, weight: float, now: float) -> None:
+        """A call of this class found the room quiet and went through."""
         self._tallies[name].grant(0.0)
+        self.queues.lines[name].share.passed(tenant, cost, weight, now)
 
     def enter(self, waiter: Waiter, now: float) -> None:
         """Grant it now, let it wait, or refuse it. Once granted, `settle` or `leave` must follow; while it waits, `leave`."""

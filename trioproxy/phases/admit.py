@@ -157,18 +157,19 @@ class Admission:
         turn = self.turn
         assert turn is not None
         self._measure(state, tariffs)
-        name = self.call.traffic_class
+        name, tenant = self.call.traffic_class, self.call.caller.tenant
+        weight = self.admitter.scopes.weights.get(tenant, 1.0)
         if turn.room.quiet(name) and self._take(now) is None:
-            turn.room.passed(name)
+            turn.room.passed(name, tenant, max(1, self.estimate.input + self.estimate.output), weight, now)
             return
         estimate = self.estimate if self.expectation is not None else measure().at(self.first, state.learned)
         scopes = (*(step.scope for step in self.way.path.callers), turn.chains.scope(turn.chain))
         ticket = tickets.Ticket(
             name,
-            self.call.caller.tenant,
+            tenant,
             estimate.input + estimate.output,
             (*scopes, ("incident", turn.chains.name)) if turn.policy.pause_in_incident else scopes,
-            weight=self.admitter.scopes.weights.get(self.call.caller.tenant, 1.0),
+            weight=weight,
             deadline=self.call.deadlines.start - self.call.policy.min_attempt,
         )
         turn.waiter = Waiter(ticket, self._take)

@@ -81,6 +81,14 @@ class FairShare:
         if self.pool:
             self.pool.exit(ticket.tenant, now)
 
+    def passed(self, name: str, cost: int, weight: float, now: float) -> None:
+        """A call that found nobody waiting was given so much, so its tenant goes behind those that were given less."""
+        assert not self.waiting, "where somebody waits, calls stand in line"
+        tenant = self.tenants.get(name) or self._newcomer(name, now)
+        tenant.seen = now
+        self._served = tenant.counter = max(tenant.counter, self._served)
+        tenant.counter += cost / weight
+
     def covered_in(self, ticket: Ticket, now: float) -> float:
         """Seconds until the tenant's guarantee pays for the ticket: 0.0 now, `math.inf` never."""
         return self.pool.covered_in(ticket.tenant, ticket.cost, now) if self.pool else math.inf
