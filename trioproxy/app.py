@@ -19,7 +19,7 @@ from trioproxy.doors.data import DataDoor
 from trioproxy.gateway import Gateway
 from trioproxy.http.wire import Dial, Dialer
 from trioproxy.journal import Journal
-from trioproxy.ops.lag import LoopLag
+from trioproxy.ops.lag import report
 from trioproxy.ops.log import LAST_WORDS, Log
 
 
@@ -64,7 +64,7 @@ async def serve(
     Reports the bound addresses once it serves. Raises `OSError` where it cannot bind.
     """
     log = log or Log.to(_stdout(), config.log, wall_clock)
-    journal = Journal()
+    journal = Journal(log.bug)
     journal.subscribe(log)
     try:
         async with (
@@ -72,9 +72,8 @@ async def serve(
             open_gateway(config, credentials=credentials, journal=journal) as gateway,
         ):
             nursery.start_soon(log.writer.run)
-            lag = LoopLag()
-            nursery.start_soon(lag.run)
-            nursery.start_soon(lag.report, log)
+            nursery.start_soon(gateway.supervisor.lag.watch)
+            nursery.start_soon(report, gateway.supervisor.lag, log)
             door = DataDoor(gateway, config.listen, wall_clock, log.bug)
             nursery.start_soon(_signals, door, log)
             async with trio.open_nursery() as doors:

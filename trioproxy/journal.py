@@ -1,7 +1,7 @@
 """What happened, told once: a closed set of events and a synchronous fan-out.
 
 The line emits; logs, metrics, alerts and the ledger subscribe. A subscriber never awaits and never raises into the line:
-one that raises is a bug, counted in `Journal.broken` and reported by its own exception hook.
+one that raises is a bug, counted in `Journal.broken` and told to `Journal.on_bug`.
 
 Times are seconds on Trio's clock; `wall` fields are Unix seconds. Money is integer micro-USD.
 """
@@ -239,6 +239,7 @@ class Journal:
     # Replaced and never changed, so that one may come or leave while an event is being told.
     _subscribers: tuple[Subscriber, ...] = field(init=False, default=())
     broken: int = field(init=False, default=0)
+    on_bug: Callable[[Exception], None] | None = None  # told of each; must not raise
 
     def subscribe(self, subscriber: Subscriber) -> None:
         self._subscribers = (*self._subscribers, subscriber)
@@ -253,5 +254,7 @@ class Journal:
         for subscriber in self._subscribers:
             try:
                 subscriber(event)
-            except Exception:  # noqa: BLE001 - an observer must not end the exchange it watches
+            except Exception as bug:  # noqa: BLE001 - an observer must not end the exchange it watches
                 self.broken += 1
+                if self.on_bug is not None:
+                    self.on_bug(bug)

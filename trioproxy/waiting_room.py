@@ -16,18 +16,17 @@ from trioproxy.policy.queueing import Queues
 from trioproxy.policy.tenant import TenantShare
 from trioproxy.policy.tickets import Moves, Objection, Refused, State, Ticket, Why
 
+# Holds what a call needs, all or nothing, or objects; asked whenever that may have changed.
+Take = Callable[[float], Objection | None]
+
 RECENT = 512  # waits by which percentiles are told: enough for a p95, 4 KB a class
 
 
 @define(eq=False)
 class Waiter:
-    """One call in the room. `take` holds what it needs, all or nothing, or objects; it is asked whenever that may have changed.
-
-    `refused` is set where it is turned away.
-    """
+    """One call in the room. `refused` is set where it is turned away."""
 
     ticket: Ticket
-    take: Callable[[float], Objection | None]
     refused: Refused | None = field(init=False, default=None)
     decided: trio.Event = field(init=False, factory=trio.Event)
 
@@ -74,7 +73,8 @@ class WaitingRoom:
     queues: Queues = field(init=False)
     _policies: Mapping[str, QueuePolicy]
     _baselines: Mapping[str, Mapping[str, float]] = field(factory=dict)
-    _inside: dict[Ticket, Waiter] = field(init=False, factory=dict)
+    # Who has left it is not known here any more: what takes for a call is the call's own, and would make a cycle.
+    _inside: dict[Ticket, tuple[Waiter, Take]] = field(init=False, factory=dict)
     _tallies: dict[str, Tally] = field(init=False)
     _wake_at: float = field(init=False, default=math.inf)
     _alarm: trio.CancelScope = field(init=False, factory=trio.CancelScope)
@@ -87,14 +87,14 @@ class WaitingRoom:
         """Whether a call of this class need only ask for what it needs: nobody waits, and its class has no pool."""
         return not self._inside and self.queues.lines[name].share.pool is None
 
-    def passed(self, name: str, tenant: str, cost: int, weight: float, now: float) -> None:
+    def passed(self, name: str, tenant: str, cost: int, *, weight: float, now: float) -> None:
         """A call of this class found the room quiet and went through."""
         self._tallies[name].grant(0.0)
         self.queues.lines[name].share.passed(tenant, cost, weight, now)
 
-    def enter(self, waiter: Waiter, now: float) -> None:
+    def enter(self, waiter: Waiter, take: Take, now: float) -> None:
         """Grant it now, let it wait, or refuse it. Once granted, `settle` or `leave` must follow; while it waits, `leave`."""
-        self._inside[waiter.ticket] = waiter
+        self._inside[waiter.ticket] = waiter, take
         self._carry(self.queues.offer(waiter.ticket, now))
 
     def leave(self, waiter: Waiter, now: float) -> None:
@@ -135,15 +135,15 @@ class WaitingRoom:
         return told
 
     def _ask(self, ticket: Ticket, now: float) -> Objection | None:
-        return self._inside[ticket].take(now)
+        return self._inside[ticket][1](now)
 
     def _carry(self, moves: Moves) -> None:
         for ticket in moves.granted:
             self._tallies[ticket.traffic_class].grant(ticket.waited)
-            self._inside.pop(ticket).decided.set()
+            self._inside.pop(ticket)[0].decided.set()
         for refused in moves.refused:
             self._tallies[refused.ticket.traffic_class].refused[refused.why] += 1
-            waiter = self._inside.pop(refused.ticket)
+            waiter = self._inside.pop(refused.ticket)[0]
             waiter.refused = refused
             waiter.decided.set()
         if moves.wake_at != self._wake_at:

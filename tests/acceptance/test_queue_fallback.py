@@ -96,7 +96,12 @@ async def test_the_callers_own_limit_holds_for_the_other_model_too(autojump_cloc
         busy(s)
         reply = await crowded(s, nursery, "interactive", *bearer())
         error = reply.json["error"]
-        assert (reply.status, error["limiter"], error["fallback_allowed"], s.b.hits) == (429, "key.concurrency", True, 0)
+        assert (reply.status, error["limiter"], error["fallback_allowed"], s.b.hits) == (
+            429,
+            "key.concurrency",
+            True,
+            0,
+        )
         assert trio.current_time() < 1
         nursery.cancel_scope.cancel()
 

@@ -11,8 +11,8 @@ from trioproxy.config.load import parse_config
 from trioproxy.config.model import (
     Channel,
     ClassPolicy,
-    Fallback,
     Config,
+    Fallback,
     Key,
     Link,
     Listen,
@@ -47,7 +47,9 @@ FULL = Config(
             "openai/*", (Link("a", "*"), Link("b", "x")), order="listed", chain_max=2, rewrite_model=True, max_output=99
         ),
         Model(
-            'q"uo te', (Link("a", "m"),), fallback=(Fallback("openai/x", classes=("b*",)), Fallback("openai/y", on=("queue",)))
+            'q"uo te',
+            (Link("a", "m"),),
+            fallback=(Fallback("openai/x", classes=("b*",)), Fallback("openai/y", on=("queue",))),
         ),
     ),
     listen=Listen(data="[::]:0", open=True, max_body=1),

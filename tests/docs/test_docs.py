@@ -246,6 +246,7 @@ def test_what_the_door_says_itself_is_documented() -> None:
         rejection.too_slow("head", 1),
         rejection.too_large(limits),
         rejection.internal(),
+        rejection.going_down(),
         rejection.full(limits),
     )
     makers = [node for node in ast.parse(inspect.getsource(rejection)).body if "-> Rejected:" in ast.unparse(node)]

@@ -109,7 +109,7 @@ class Exchange:
             head = await self._ask(connection, request)
             if head is not None:
                 return head
-            connection.wire.close()
+            connection.close()
             self._connection, self.reused = None, False
         connection = self._connection = await self.upstream.connect()
         head = await self._ask(connection, request)
@@ -220,7 +220,7 @@ class Exchange:
             connection.reader.reset()
             self.upstream.pool.give_back(connection, now)
         else:
-            connection.wire.close()
+            connection.close()
 
 
 def _broken(kind: FaultKind, message: str) -> Fault:

@@ -160,7 +160,7 @@ class Admission:
         name, tenant = self.call.traffic_class, self.call.caller.tenant
         weight = self.admitter.scopes.weights.get(tenant, 1.0)
         if turn.room.quiet(name) and self._take(now) is None:
-            turn.room.passed(name, tenant, max(1, self.estimate.input + self.estimate.output), weight, now)
+            turn.room.passed(name, tenant, max(1, self.estimate.input + self.estimate.output), weight=weight, now=now)
             return
         estimate = self.estimate if self.expectation is not None else measure().at(self.first, state.learned)
         scopes = (*(step.scope for step in self.way.path.callers), turn.chains.scope(turn.chain))
@@ -172,9 +172,9 @@ class Admission:
             weight=weight,
             deadline=self.call.deadlines.start - self.call.policy.min_attempt,
         )
-        turn.waiter = Waiter(ticket, self._take)
+        turn.waiter = Waiter(ticket)
         turn.since = now
-        turn.room.enter(turn.waiter, now)
+        turn.room.enter(turn.waiter, self._take, now)
 
     async def wait(self, waiter: Waiter) -> None:
         """Until its turn has come; then it holds what it needs. Raises `Refusal`."""

@@ -62,10 +62,8 @@ class StandIns:
         return await self._next("queue")
 
     async def after_exhaustion(self, error: ChainExhausted) -> StandIn | None:
-        """Where no channel answered, for no fault of the caller's."""
-        if error.deadline or (error.faults and not error.faults[-1].retry):
-            return None
-        return await self._next("exhausted")
+        """Where no channel answered, for no fault and no deadline of the caller's."""
+        return None if error.deadline else await self._next("exhausted")
 
     async def _next(self, on: str) -> StandIn | None:
         """The first that has a channel and room. Cancelled, nothing is held."""

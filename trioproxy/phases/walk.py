@@ -1,10 +1,11 @@
 """Down the chain: one attempt after the other, each a child task of the request's nursery, until one commits.
 
+A child that fails in a way that is worth another channel begins the next one as it ends, so nobody has to be woken in between.
 Only failures that are worth another channel move on; where a policy names another model, its chain comes after. The walk holds at most one attempt at a time, so releasing the walk
 releases everything that the request holds upstream.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import trio
 from attrs import define, evolve, field
@@ -25,7 +26,7 @@ UNSENT = frozenset({FaultKind.SATURATED, FaultKind.CONNECT})
 
 @define(eq=False)
 class Walk:
-    """The attempts of one call. After `go` either `committed` or `error` is set."""
+    """The attempts of one call. Once `decided`, either `committed` or `error` is set."""
 
     call: Call
     chain: Chain
@@ -44,7 +45,19 @@ class Walk:
     _faults: list[Fault] = field(init=False, factory=list)
     _upstream_time: float = field(init=False, default=0.0)
     _current: Attempt | None = field(init=False, default=None)
+    _late: bool = field(init=False, default=False)
+    _left: Iterator[Candidate] = field(init=False)
+    _places: int = field(init=False)  # who is passed over because of a limit of its own takes none
+
     _waited: float = field(init=False, default=0.0)  # in queues, for models before this one
+
+    def __attrs_post_init__(self) -> None:
+        self._set_out(self.chain)
+
+    def _set_out(self, chain: Chain) -> None:
+        self.chain = chain
+        self._left = iter(chain.steps + chain.beyond)
+        self._places = len(chain.steps)
 
     async def enter(self, admitter: Admitter, model: Model, user: bytes, live: Callable[[float], Chain]) -> None:
         """Have what the call needs held for it, or for a stand-in. Raises `Refusal`. Cancelled, nothing is held."""
@@ -52,10 +65,10 @@ class Walk:
         try:
             self.admission = await admitter.admit(self.call, model, self.chain, user, live=live)
         except Refusal as refusal:
-            refused = refusal
+            refused = refusal.with_traceback(None)  # which has this frame in it
         if refused is None:
             if self.admission is not None and self.admission.turn is not None:
-                self.chain = self.admission.turn.chain
+                self._set_out(self.admission.turn.chain)
             return
         stand_in = None if self.stand_ins is None else await self.stand_ins.after_refusal(refused)
         if stand_in is None:
@@ -67,49 +80,52 @@ class Walk:
 
     def _turn_to(self, stand_in: StandIn) -> None:
         self.stand_in = self.rewrite_model = stand_in.model
-        self.admission, self.chain = stand_in.admission, stand_in.chain
-        if self.admission is not None and self.admission.turn is not None:
-            self.chain = self.admission.turn.chain
+        self.admission = stand_in.admission
+        held = None if self.admission is None else self.admission.turn
+        self._set_out(stand_in.chain if held is None else held.chain)
 
     async def go(self, nursery: trio.Nursery) -> None:
-        """Try the chain's channels in order, then those of stand-ins. Cancelled, it leaves what it holds to `release`."""
-        error = await self._along(nursery)
-        while error is not None and self.stand_ins is not None:
-            if self.admission is not None:
-                self.admission.refund()
-            stand_in = await self.stand_ins.after_exhaustion(error)
-            if stand_in is None:
-                break
-            self._waited = self.queued or 0.0
-            self._turn_to(stand_in)
-            error = await self._along(nursery)
-        self.error = error
-        self.decided.set()
+        """Begin the next attempt, or decide where none is left. Cancelled, it leaves what it holds to `release`."""
+        while not await self._begun(nursery):
+            if self.stand_ins is None or not await self._replaced(self.stand_ins):
+                self._decide()
+                return
 
-    async def _along(self, nursery: trio.Nursery) -> ChainExhausted | None:
-        out_of_time = False
-        places = len(self.chain.steps)  # who is passed over because of a limit of its own takes none
-        for step in self.chain.steps + self.chain.beyond:
-            if not places:
-                break
-            out_of_time = trio.current_time() + self.call.policy.min_attempt > self.call.deadlines.start
-            if out_of_time:
+    async def _replaced(self, stand_ins: StandIns) -> bool:
+        """Whether another model is asked from here on; what was held for the one before is given back in any case."""
+        if self.admission is not None:
+            self.admission.refund()
+        stand_in = await stand_ins.after_exhaustion(self._exhausted(out_of_time=self._late))
+        if stand_in is None:
+            return False
+        self._waited = self.queued or 0.0
+        self._turn_to(stand_in)
+        return True
+
+    async def _begun(self, nursery: trio.Nursery) -> bool:
+        for step in self._left:
+            self._late = trio.current_time() + self.call.policy.min_attempt > self.call.deadlines.start
+            if self._late or not self._places:
                 break
             if self.admission is not None and (objection := await self.admission.enter(step)):
                 self.skipped.append((step.channel, objection))
                 continue
-            places -= 1
-            if not await self._attempt(nursery, step):
-                break
-        return self._exhausted(out_of_time=out_of_time) if self.committed is None else None
+            self._places -= 1
+            nursery.start_soon(self._attempt, self._next(step), nursery)
+            return True
+        return False
+
+    def _decide(self) -> None:
+        if self.committed is None:
+            self.error = self._exhausted(out_of_time=self._late)
+        self.decided.set()
 
     def _exhausted(self, *, out_of_time: bool) -> ChainExhausted:
         late = out_of_time or bool(self._faults and self._faults[-1].kind is FaultKind.DEADLINE)
         error = self.exhausted(self.chain, self._faults, trio.current_time(), deadline=late)
         return error if self.admission is None else self.admission.judged(error)
 
-    async def _attempt(self, nursery: trio.Nursery, step: Candidate) -> bool:
-        """Make one attempt; whether the next channel is to be asked."""
+    def _next(self, step: Candidate) -> Attempt:
         channel = self.channels.state[step.channel]
         callers_name = not self.stand_in and (step.bound or step.model == self.call.facts.model)
         attempt = self._current = Attempt(
@@ -119,18 +135,25 @@ class Walk:
             attempt.longest = self.admission.longest(step)
             if (slot := self.admission.slot()) is not None:
                 attempt.hold(slot)
-        nursery.start_soon(attempt.run)
-        await attempt.decided.wait()
+        return attempt
+
+    async def _attempt(self, attempt: Attempt, nursery: trio.Nursery) -> None:
+        """The child task of one attempt. Where it fails in a way that is worth another channel, the next one begins."""
+        await attempt.run()
         self._upstream_time += attempt.answered - attempt.asked
         if attempt.committed:
             self.committed = attempt
-            return False
+            self._decide()
+            return
         self._let_go(attempt)
         if attempt.fault is None:
-            self.skipped.append((step.channel, "objected when it was its turn"))
-            return True
-        self._faults.append(attempt.fault)
-        return attempt.fault.retry
+            self.skipped.append((attempt.channel.name, "objected when it was its turn"))
+        else:
+            self._faults.append(attempt.fault)
+        if attempt.fault is None or attempt.fault.retry:
+            await self.go(nursery)
+        else:
+            self._decide()
 
     def _let_go(self, attempt: Attempt) -> None:
         self._current = None
@@ -153,7 +176,7 @@ class Walk:
     def upstream_time(self) -> float:
         """Seconds that channels had the call, attempts together, the one that is under way included."""
         attempt = self._current
-        if attempt is None or attempt.decided.is_set():
+        if attempt is None or attempt.decided:
             return self._upstream_time
         return self._upstream_time + trio.current_time() - attempt.asked
 
