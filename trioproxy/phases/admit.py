@@ -202,7 +202,7 @@ class Admission:
         """What the line asks: hold everything that the call needs now, or say what stands in the way."""
         turn = self.turn
         assert turn is not None
-        if turn.waiter is not None:
+        if turn.waiter is not None and now > turn.since:
             turn.chain = turn.live(now)
         turn.objection = self._objection(turn, now)
         return turn.objection
