@@ -74,8 +74,9 @@ class Line:
         """Nobody waits in any class: grant the ticket, its state and number given, where it fits now."""
         if self.paused or self.share.pool_wait(ticket, now) or capacity(ticket, now) is not None:
             return False
-        self.join(ticket, now)
-        self._grant(ticket, now)
+        ticket.state = State.GRANTED
+        ticket.arrived = ticket.granted_at = now
+        self.share.board(ticket, now)
         return True
 
     def missed(self, ticket: Ticket) -> None:

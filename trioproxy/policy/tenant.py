@@ -30,6 +30,10 @@ class Tenant:
     borrowed: int = 0
     lanes: dict[tuple[Hashable, ...], Lane] = field(factory=dict)
 
+    @property
+    def busy(self) -> bool:
+        return bool(self.waiting or self.flying)
+
     def put(self, ticket: Ticket) -> bool:
         """The ticket waits, last in its lane. Whether it is at the head, its lane being new."""
         lane = self.lanes.setdefault(ticket.scopes, OrderedDict())
