@@ -2,6 +2,7 @@
 
 import pytest
 
+from trioproxy.config.lint import warnings
 from trioproxy.config.load import parse_config
 from trioproxy.config.model import Config
 from trioproxy.errors import ConfigError
@@ -107,3 +108,21 @@ def test_models_that_stand_in_for_each_other_are_all_named() -> None:
     with pytest.raises(ConfigError) as caught:
         read("", 'fallback = [{ model = "n" }]\n' + N + 'fallback = [{ model = "o" }]\n' + third)
     assert [fault.path for fault in caught.value.faults] == ["models[1].fallback", "models[2].fallback"]
+
+
+@pytest.mark.parametrize(
+    "text, fallback, path, message",
+    [
+        ("[classes.batch]\n", "", "classes.batch.queue.max_wait", "waits 600 s has no time left"),
+        ("[defaults.queue]\nmax_wait = 600\n", "", "defaults.queue.max_wait", "total_timeout is 600 s"),
+        (
+            "[classes.agentic]\n",
+            'fallback = [{ model = "n", on = ["queue"] }]\n' + N,
+            "models[0].fallback[0]",
+            "it never happens",
+        ),
+    ],
+)
+def test_what_can_do_nothing_is_warned_about(text: str, fallback: str, path: str, message: str) -> None:
+    told = [warning for warning in warnings(read(text, fallback)) if "one channel" not in warning.message]
+    assert [(warning.path, message in warning.message) for warning in told] == [(path, True)]

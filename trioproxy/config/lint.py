@@ -13,7 +13,7 @@ from trioproxy.config.load import dotted
 from trioproxy.config.model import Channel, ClassPolicy, Config, Key, Model
 from trioproxy.config.rules import holds_credential, is_loopback, moment, shown
 from trioproxy.errors import ConfigFault
-from trioproxy.policy.access import matches, overlap
+from trioproxy.policy.access import allows, matches, overlap
 
 Finding = tuple[Path, str]
 
@@ -29,6 +29,7 @@ def _findings(config: Config, today: datetime) -> Iterator[Finding]:
         yield from _channel(("channels", index), channel, used)
     for index, model in enumerate(config.models):
         yield from _model(("models", index), model, config)
+        yield from _fallbacks(("models", index), model, config)
     for index, key in enumerate(config.keys):
         yield from _key(("keys", index), key, config, today)
     yield from _quotas(config)
@@ -84,6 +85,14 @@ def _model(path: Path, model: Model, config: Config) -> Iterator[Finding]:
                 )
 
 
+def _fallbacks(path: Path, model: Model, config: Config) -> Iterator[Finding]:
+    queues = {"default": config.defaults.queue, **{name: policy.queue for name, policy in config.classes.items()}}
+    for index, fallback in enumerate(model.fallback):
+        served = [queue for name, queue in queues.items() if queue is not None and allows(fallback.classes, name)]
+        if fallback.on == ("queue",) and not any(queue.otherwise == "fallback" for queue in served):
+            yield (*path, "fallback", index), 'it never happens: no class of these has a queue with otherwise = "fallback"'
+
+
 def _key(path: Path, key: Key, config: Config, today: datetime) -> Iterator[Finding]:
     if not any(overlap(pattern, model.name) for pattern in key.models for model in config.models):
         yield (*path, "models"), f"{shown(key.id)} may use no model that there is"
@@ -130,6 +139,9 @@ def _policy(path: Path, policy: ClassPolicy) -> Iterator[Finding]:
             yield (*path, name), f"{getattr(policy, name):g} s can never pass before total_timeout = {total:g} s does"
     if policy.min_attempt >= total:
         yield (*path, "min_attempt"), f"no attempt is ever begun: total_timeout is {total:g} s"
+    if policy.queue is not None and policy.queue.max_wait >= total:
+        told = f"a call that waits {policy.queue.max_wait:g} s has no time left for an answer: total_timeout is {total:g} s"
+        yield (*path, "queue", "max_wait"), told
     if policy.keepalive_after and policy.mode == "assured":
         yield (
             (*path, "keepalive_after"),
