@@ -41,6 +41,7 @@ class Tally:
     """What became of one class's calls so far; `waits` are the seconds of those that were granted lately."""
 
     granted: int = 0
+    left: int = 0
     refused: Counter[Why] = field(factory=Counter)
     waits: deque[float] = field(factory=lambda: deque(maxlen=RECENT))
 
@@ -51,13 +52,14 @@ class Tally:
 
 @frozen
 class ClassStatistics:
-    """One class's queue: `waiting` now, `granted` and `refused` (by reason) since the start, `drain` in tokens a second.
+    """One class's queue: `waiting` now, `granted`, `refused` (by reason) and `left` (the caller went) since the start.
 
-    Waits are seconds, of the last few hundred that were granted. `tenants` tells what each of them has and what is lent.
+    `drain` is tokens a second while there is a line, None before anything was measured. Waits are seconds, of the last few hundred that were granted. `tenants` tells what each of them has and what is lent.
     """
 
     waiting: int
     granted: int
+    left: int
     refused: Mapping[str, int]
     wait_p50: float
     wait_p95: float
@@ -99,7 +101,8 @@ class WaitingRoom:
 
     def leave(self, waiter: Waiter, now: float) -> None:
         """It is gone, in whatever state, and has used nothing; what it held was given back before."""
-        self._inside.pop(waiter.ticket, None)
+        if self._inside.pop(waiter.ticket, None) is not None:
+            self._tallies[waiter.ticket.traffic_class].left += 1
         self._carry(self.queues.withdraw(waiter.ticket, now))
 
     def settle(self, waiter: Waiter, tokens: int, now: float) -> None:
@@ -125,6 +128,7 @@ class WaitingRoom:
             told[name] = ClassStatistics(
                 waiting=line.waiting,
                 granted=tally.granted,
+                left=tally.left,
                 refused={why.value: count for why, count in tally.refused.items()},
                 wait_p50=waits[len(waits) // 2],
                 wait_p95=waits[len(waits) * 95 // 100],

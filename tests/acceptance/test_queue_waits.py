@@ -8,6 +8,7 @@ from tests.acceptance.limited import bearer, key
 from tests.acceptance.queued import ONE, Crowd, line, of_class, queue_ms
 from tests.fakes import steps
 from tests.scene import CHAT, PROMPT, scene
+from trioproxy.call import Request
 from trioproxy.journal import EndReason
 
 AGENTIC = "[classes.agentic]\n"
@@ -161,6 +162,7 @@ async def test_b04_a_waiter_that_leaves_frees_its_place_at_once(autojump_clock: 
             client.close()
             await wait_all_tasks_blocked()
             assert line(s, "default").waiting == 2 - count
+            assert line(s, "default").left == count
         async with trio.open_nursery() as nursery:
             crowd = Crowd(s, nursery)
             crowd.send("next", bearer())
@@ -223,3 +225,23 @@ async def test_the_class_says_more_output_is_held_than_is_likely(autojump_clock:
         await s.post()
         await s.rest()
         assert [ended.estimated_output for ended in s.ended] == [150, 50, 100]
+
+
+async def test_a_slow_reader_of_a_whole_answer_keeps_nobody_waiting_for_the_channel(autojump_clock: MockClock) -> None:
+    """Its answer is here, so its place is free, though it has not been read and the call is not over."""
+    toml = "[organization]\nlimits = { concurrency = 9 }\n" + AGENTIC
+    async with scene("a", toml=toml, channel="max_concurrency = 1") as s, trio.open_nursery() as nursery:
+        s.a.script(steps.chat_answer("hello", delay=2))
+        crowd = Crowd(s, nursery)
+
+        async def slowly() -> None:
+            async with s.gateway.dispatch(Request.post(CHAT, PROMPT, dict(of_class("agentic")))) as answer:
+                await trio.sleep(5)
+                await answer.read()
+
+        nursery.start_soon(slowly)
+        await wait_all_tasks_blocked()
+        crowd.send("behind", of_class("agentic"))
+        await trio.sleep(10)
+        assert crowd.when == {"behind": 4.0}
+        assert s.held() == {}

@@ -90,7 +90,10 @@ def _fallbacks(path: Path, model: Model, config: Config) -> Iterator[Finding]:
     for index, fallback in enumerate(model.fallback):
         served = [queue for name, queue in queues.items() if queue is not None and allows(fallback.classes, name)]
         if fallback.on == ("queue",) and not any(queue.otherwise == "fallback" for queue in served):
-            yield (*path, "fallback", index), 'it never happens: no class of these has a queue with otherwise = "fallback"'
+            yield (
+                (*path, "fallback", index),
+                'it never happens: no class of these has a queue with otherwise = "fallback"',
+            )
 
 
 def _key(path: Path, key: Key, config: Config, today: datetime) -> Iterator[Finding]:

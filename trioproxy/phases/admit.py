@@ -78,10 +78,10 @@ class Admitter:
         if room is None or queue is None:
             await self.family.decide(admission.reserve, tariffs)
             return admission
-        admission.turn = Turn(room, queue, Chains(model.name, self.channels), chain, live)
-        await self.family.decide(admission.line_up, tariffs, partial(self._measured, call, model, candidates[0]))
-        if admission.turn.waiter is not None:
-            await admission.wait(admission.turn.waiter)
+        turn = admission.turn = Turn(room, queue, Chains(model.name, self.channels), chain, live)
+        await self.family.decide(admission.line_up, turn, tariffs, partial(self._measured, call, model, candidates[0]))
+        if turn.waiter is not None:
+            await admission.wait(turn, turn.waiter)
         return admission
 
     def _way(self, call: Call, model: Model, user: bytes) -> Way:
@@ -148,18 +148,16 @@ class Admission:
             usage = Usage(input=estimate.input, output=estimate.output)
             self._need = estimate.need._replace(micro_usd=max((tariff.cost(usage) for tariff in tariffs), default=0))
 
-    def line_up(self, tariffs: list[Tariff], measure: Callable[[], Expectation]) -> None:
+    def line_up(self, turn: Turn, tariffs: list[Tariff], measure: Callable[[], Expectation]) -> None:
         """Take everything at once where nobody waits and it fits; else stand in the line of its class, or be turned away.
 
         The line counts in tokens; a call that no limit counts is measured for it.
         """
         state, now, _ = self._moment()
-        turn = self.turn
-        assert turn is not None
         self._measure(state, tariffs)
         name, tenant = self.call.traffic_class, self.call.caller.tenant
         weight = self.admitter.scopes.weights.get(tenant, 1.0)
-        if turn.room.quiet(name) and self._take(now) is None:
+        if turn.room.quiet(name) and self._take(turn, now) is None:
             turn.room.passed(name, tenant, max(1, self.estimate.input + self.estimate.output), weight=weight, now=now)
             return
         estimate = self.estimate if self.expectation is not None else measure().at(self.first, state.learned)
@@ -174,34 +172,28 @@ class Admission:
         )
         turn.waiter = Waiter(ticket)
         turn.since = now
-        turn.room.enter(turn.waiter, self._take, now)
+        turn.room.enter(turn.waiter, partial(self._take, turn), now)
 
-    async def wait(self, waiter: Waiter) -> None:
+    async def wait(self, turn: Turn, waiter: Waiter) -> None:
         """Until its turn has come; then it holds what it needs. Raises `Refusal`."""
         try:
             await waiter.wait()
         except BaseException:  # it leaves; whatever it was given in the same moment comes back
-            self.admitter.family.post(self._walk_out, waiter)
+            self.admitter.family.post(self._walk_out, turn, waiter)
             raise
-        turn = self.turn
-        assert turn is not None
         turn.queued = trio.current_time() - turn.since
         if waiter.refused is not None:
             raise self._turned_away(turn, waiter.refused)
 
-    def _walk_out(self, waiter: Waiter) -> None:
+    def _walk_out(self, turn: Turn, waiter: Waiter) -> None:
         state, now, _ = self._moment()
-        turn = self.turn
-        assert turn is not None
         if self._reservation is not None:
             self._give_back(state, now)
             turn.place.free()
         turn.room.leave(waiter, now)
 
-    def _take(self, now: float) -> tickets.Objection | None:
+    def _take(self, turn: Turn, now: float) -> tickets.Objection | None:
         """What the line asks: hold everything that the call needs now, or say what stands in the way."""
-        turn = self.turn
-        assert turn is not None
         if turn.waiter is not None and now > turn.since:
             turn.chain = turn.live(now)
         turn.objection = self._objection(turn, now)
@@ -281,6 +273,12 @@ class Admission:
             state.quota.leave(self._reservation, spent, now)
         if state.room is not None:
             state.room.pump(now)
+
+    def stir(self) -> None:
+        """The channel's place is free already: an answer that is here whole needs it no more, however slow its reader is."""
+        room = self.admitter.family.state.room
+        if room is not None:
+            self.admitter.family.post(room.pump, trio.current_time())
 
     def refund(self) -> None:
         """Nothing was answered, so nothing is owed. A second time changes nothing."""

@@ -103,6 +103,8 @@ class Settlement:
         """The answer's first byte may go downstream now."""
         self.answer = answer
         self.overhead = overhead(self.call, self.walk)
+        if answer.whole and self.walk.admission is not None:
+            self.walk.admission.stir()
 
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
