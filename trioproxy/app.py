@@ -19,6 +19,7 @@ from trioproxy.doors.data import DataDoor
 from trioproxy.gateway import Gateway
 from trioproxy.http.wire import Dial, Dialer
 from trioproxy.journal import Journal
+from trioproxy.ops.alerts import alerting
 from trioproxy.ops.lag import report
 from trioproxy.ops.log import LAST_WORDS, Log
 
@@ -35,10 +36,15 @@ async def open_gateway(
     """A gateway without a door, for the length of the block.
 
     `credentials` is the provider key of each channel by name, as `config.secrets.resolve_all` gives it; a channel without one
-    that needs one is skipped. `dial` opens connections; tests and simulations bring their own.
+    that needs one is skipped. The secrets of alert sinks are in it as well. `dial` opens connections; tests and simulations bring
+    their own.
     """
-    gateway = build(config, credentials or {}, dial=dial or Dialer(), journal=journal or Journal(), wall=wall)
+    dial, journal = dial or Dialer(), journal or Journal()
+    gateway = build(config, credentials or {}, dial=dial, journal=journal, wall=wall)
+    watch = alerting(config.alerts, credentials or {}, dial=dial, journal=journal, wall=wall)
     async with trio.open_nursery() as nursery:
+        if watch is not None:
+            await nursery.start(watch.run)
         nursery.start_soon(gateway.supervisor.sweep)
         nursery.start_soon(gateway.supervisor.silence.watch)
         if gateway.line.admitter is not None:

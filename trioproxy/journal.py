@@ -30,6 +30,26 @@ class EndReason(enum.Enum):
     BUG = "bug"
 
 
+class AlertCause(enum.Enum):
+    """What an alert is about. Values are what sinks, rules and the log show; `policy.watching` says what raises each."""
+
+    BREAKER_OPEN = "breaker_open"
+    CHANNEL_PARKED = "channel_parked"
+    PROBE_FAILING = "probe_failing"
+    CHAIN_EXHAUSTED = "chain_exhausted"
+    RATE_LIMITED = "rate_limited"  # by a provider
+    CLASS_REFUSED = "class_refused"  # by limits of our own
+    QUEUE_GROWTH = "queue_growth"
+    BUDGET_NEARING = "budget_nearing"
+    TOKEN_PRESSURE = "token_pressure"  # noqa: S105 - the tokens of language models
+    ESTIMATE_DRIFT = "estimate_drift"
+    STORE_TROUBLE = "store_trouble"
+    ROLLOUT_PAUSED = "rollout_paused"
+    ROLLED_BACK = "rolled_back"
+    GROWTH_PAUSED = "growth_paused"
+    TEST = "test"  # asked for by a person
+
+
 @frozen
 class Usage:
     """Tokens as the price table counts them: `input` excludes what was read from the provider's cache.
@@ -215,6 +235,35 @@ class StoreTroubled:
     now: float
 
 
+@frozen
+class AlertTold:
+    """Something that a person should know, or that it is over. Never prompt text, a provider's words or a secret.
+
+    `state` is "raised" or "recovered"; `severity` "info", "warning" or "critical", the same at both ends. `count` is how often
+    it happened since it was last told. `since` is when it began.
+    """
+
+    cause: AlertCause
+    subject: str  # the channel, model, class, tenant or limit that it is about
+    severity: str
+    state: str
+    message: str
+    count: int
+    since: float
+    now: float
+
+
+@frozen
+class AlertLost:
+    """A sink did not take an alert. `lost` is how many it has not taken since the start."""
+
+    sink: str
+    cause: AlertCause
+    why: str
+    lost: int
+    now: float
+
+
 Event = (
     ExchangeEnded
     | AnswerBegan
@@ -228,6 +277,8 @@ Event = (
     | BudgetNearing
     | RolloutMoved
     | StoreTroubled
+    | AlertTold
+    | AlertLost
 )
 Subscriber = Callable[[Event], None]
 

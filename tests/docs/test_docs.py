@@ -40,14 +40,17 @@ from trioproxy.doors import connection, rejection
 from trioproxy.errors import Blame, Fault, FaultKind, Limited
 from trioproxy.http.message import MessageError
 from trioproxy.http.pool import Pool
-from trioproxy.journal import AttemptRecord, EndReason, ExchangeEnded, Usage
+from trioproxy.journal import AlertCause, AlertTold, AttemptRecord, EndReason, ExchangeEnded, Usage
 from trioproxy.lifecycle import __doc__ as line_doc
 from trioproxy.ops import lines, log
+from trioproxy.ops.alerts import Wrapper
 from trioproxy.phases import holding
 from trioproxy.policy import gate
+from trioproxy.policy.alerting import SEVERITY, Rhythm
 from trioproxy.policy.breaker import PRESETS, BreakerPolicy
 from trioproxy.policy.chain import INPUT_SHARE, OUTPUT_SHARE
 from trioproxy.policy.classes import CLASSES, QueuePolicy
+from trioproxy.policy.spikes import Thresholds
 from trioproxy.policy.tiers import TIERS
 from trioproxy.sim.upstream import Manner, ScriptedUpstream
 
@@ -77,6 +80,10 @@ SECTIONS: dict[str, tuple[type, ...]] = {
     "`[organization]`": (limits.Quotas,),
     "`[[tenants]]`": (limits.Tenant,),
     "`[[teams]]`": (limits.Team,),
+    "`[alerts]`": (model.Alerts,),
+    "`rhythm`": (Rhythm,),
+    "`thresholds`": (Thresholds,),
+    "`[[alerts.sinks]]`": (model.Sink,),
 }
 
 
@@ -330,6 +337,27 @@ def test_every_field_of_a_log_line_is_documented_and_no_other() -> None:
     assert {"exchange", "breaker", "parked", "cooling", "bug", "listening"} <= {
         name for row in events for name in words(row[0])
     }
+
+
+def test_every_cause_of_an_alert_is_documented_with_its_severity() -> None:
+    told = [(words(row[0])[0], row[1]) for row in table(section(OPERATING, "Alerts"))]
+    assert sorted(told) == sorted((cause.value, SEVERITY[cause]) for cause in AlertCause)
+
+
+def test_the_alert_that_is_shown_is_one() -> None:
+    (example,) = [each for each in examples("json") if each.page == "operating.md"]
+    told = AlertTold(
+        AlertCause.CHANNEL_PARKED,
+        "azure-eu",
+        "critical",
+        "raised",
+        "channel azure-eu is parked for 300 s: auth",
+        1,
+        0,
+        1,
+    )
+    made = Wrapper("gateway-eu-1", lambda: 1_796_032_801.0)(told)
+    assert json.loads(made) == json.loads(example.text)
 
 
 # Embedding

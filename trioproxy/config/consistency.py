@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from urllib.parse import urlsplit
 
-from attrs import frozen
+from attrs import field, frozen
 
 from trioproxy.config.limits import Quotas, QuotaSettings, Team, Tenant
 from trioproxy.config.lines import Path
-from trioproxy.config.model import Channel, ClassPolicy, Config, Key, Listen, Model
+from trioproxy.config.model import Alerts, Channel, ClassPolicy, Config, Key, Listen, Model, Sink
 from trioproxy.config.rules import Address, is_loopback, shown
 
 Finding = tuple[Path, str]
@@ -33,6 +33,7 @@ class Parts:
     tenants: Mapping[int, Tenant]
     teams: Mapping[int, Team]
     classes: Mapping[str, ClassPolicy]
+    alerts: Alerts = field(factory=Alerts)
 
     @classmethod
     def of(cls, config: Config) -> "Parts":
@@ -48,6 +49,7 @@ class Parts:
             tenants=dict(enumerate(config.tenants)),
             teams=dict(enumerate(config.teams)),
             classes={"default": config.defaults, **config.classes},
+            alerts=config.alerts,
         )
 
 
@@ -64,6 +66,8 @@ def findings(parts: Parts) -> Iterator[Finding]:
     yield from _twice("tenants", "name", ((index, tenant.name) for index, tenant in parts.tenants.items()))
     if parts.listen:
         yield from _door(parts.listen, has_keys=parts.has_keys)
+    for index, sink in enumerate(parts.alerts.sinks):
+        yield from _sink(("alerts", "sinks", index), sink)
 
 
 def _twice(section: str, field: str, names: Iterable[tuple[int, str]]) -> Iterator[Finding]:
@@ -106,3 +110,12 @@ def _door(listen: Listen, *, has_keys: bool) -> Iterator[Finding]:
     if not has_keys and not listen.open and not Address.of(listen.data).loopback:
         told = "can be reached from other machines and there are no [[keys]]"
         yield ("listen", "data"), f"{shown(listen.data)} {told}: add keys (`trioproxy keys new`), or say open = true"
+
+
+def _sink(path: Path, sink: Sink) -> Iterator[Finding]:
+    if (sink.url is None) == (not sink.command):
+        given = "both url and command are" if sink.command else "neither url nor command is"
+        yield path, f"{given} given: say once who is told"
+    for name in ("secret", "ca_file"):
+        if sink.command and getattr(sink, name) is not None:
+            yield (*path, name), "is for a url: a command signs nothing"

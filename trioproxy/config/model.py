@@ -11,8 +11,10 @@ from attrs import field, frozen, validators
 
 from trioproxy.config import rules
 from trioproxy.config.limits import Budget, Limits, Quotas, QuotaSettings, Team, Tenant, Tier
+from trioproxy.policy.alerting import Rhythm
 from trioproxy.policy.breaker import BreakerPolicy
 from trioproxy.policy.classes import QueuePolicy
+from trioproxy.policy.spikes import Thresholds
 
 MiB = 1024 * 1024
 
@@ -188,6 +190,34 @@ class Logging:
 
 
 @frozen
+class Sink:
+    """Who is told of alerts: an address to post to, or a command to run. Exactly one of `url` and `command`."""
+
+    url: str | None = field(default=None, validator=rules.webhook, repr=False)
+    secret: Secret | None = field(default=None, validator=rules.one_source)  # signs what is posted
+    ca_file: str | None = None
+    command: tuple[str, ...] = ()  # program and arguments; no shell
+    causes: tuple[str, ...] = field(default=("*",), validator=rules.each(rules.cause))
+    least: Literal["info", "warning", "critical"] = "info"
+    # for one try; a receiver that needs longer has queued nothing
+    timeout: float = field(default=10.0, validator=rules.positive)
+    tries: int = field(default=10, validator=rules.between(1, 20))  # 1, 2, 4 ... 256 s apart: a receiver's restart
+    # alerts that wait for it; the oldest goes where it is full, since the newest says how things are
+    queue: int = field(default=100, validator=rules.at_least(1))
+
+
+@frozen
+class Alerts:
+    """What is told, how often, and to whom beside the log."""
+
+    causes: tuple[str, ...] = field(default=("*",), validator=rules.each(rules.cause))  # none: nobody watches
+    source: str = ""  # what alerts call this gateway; "": the machine's name
+    rhythm: Rhythm = field(factory=Rhythm)
+    thresholds: Thresholds = field(factory=Thresholds)
+    sinks: tuple[Sink, ...] = ()
+
+
+@frozen
 class Config:
     """Everything one gateway needs. `classes` are complete: what a class left out was filled from the defaults."""
 
@@ -203,3 +233,4 @@ class Config:
     organization: Quotas = field(factory=Quotas)
     tenants: tuple[Tenant, ...] = ()
     teams: tuple[Team, ...] = ()
+    alerts: Alerts = field(factory=Alerts)
