@@ -134,3 +134,54 @@ async def test_whatever_comes_and_goes_all_is_given_back_and_nobody_is_forgotten
         assert answered + sum(sum(each.refused.values()) for each in told) <= len(calls)
         left = [gauge for gauge in s.gateway.limits() if gauge.dimension.value == "concurrency"]
         assert all(gauge.remaining == gauge.limit for gauge in left)
+
+
+@pytest.mark.parametrize("order", ["leaves, then its grant", "its grant, then leaves"])
+async def test_a_caller_that_leaves_in_the_moment_of_its_grant_passes_it_on(
+    order: str, autojump_clock: MockClock
+) -> None:
+    """The holder ends and the first in line is cancelled in one breath: the second has the place at once."""
+    async with scene("a", toml=ONE + QUEUE) as s, trio.open_nursery() as nursery:
+        s.a.script(steps.chat("hello"))
+        leaving = trio.CancelScope()
+        ended: list[str] = []
+
+        async def first() -> None:
+            with leaving:
+                await asked(s)
+            ended.append("first")
+
+        async def second() -> None:
+            assert await asked(s) == 200
+            ended.append("second")
+
+        async with s.gateway.dispatch(Request.post(CHAT, PROMPT)) as answer:
+            await answer.read()
+            for call in (first, second):
+                nursery.start_soon(call)
+                await wait_all_tasks_blocked()
+            assert line(s, "default").waiting == 2
+            if order == "leaves, then its grant":
+                leaving.cancel()
+        assert (line(s, "default").waiting, s.a.hits) == (1, 1)  # granted, and not yet run
+        leaving.cancel()
+        await wait_all_tasks_blocked()
+        assert ended == ["first", "second"]
+        assert s.a.hits == (2 if order == "leaves, then its grant" else 3)  # a woken one is on its way already
+        assert s.held() == {}
+        assert [each.reason for each in s.ended] == [EndReason.ANSWERED, EndReason.CLIENT_LEFT, EndReason.ANSWERED]
+        assert trio.current_time() == 0.0
+
+
+@pytest.mark.parametrize("state", ["full", "late"])
+async def test_whoever_is_turned_away_holds_nothing(state: str, autojump_clock: MockClock) -> None:
+    bound = "bound = 0" if state == "full" else "max_wait = 0.5"
+    async with scene("a", toml=f"{ONE}[defaults.queue]\n{bound}\n") as s, trio.open_nursery() as nursery:
+        s.a.script(steps.chat_answer("hello", delay=2))
+        nursery.start_soon(asked, s)
+        await wait_all_tasks_blocked()
+        assert await asked(s) == 429
+        assert line(s, "default").waiting == 0
+        assert s.gateway.quota().open == 1
+        await trio.sleep(3)
+        assert s.held() == {}
