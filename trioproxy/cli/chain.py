@@ -12,7 +12,6 @@ from trioproxy.config.model import Config, Model
 from trioproxy.policy.access import Catalogue
 from trioproxy.policy.chain import Candidate, Chain, bind, build, order_links
 
-
 FALLING = {"queue": "its class cannot serve it in time", "exhausted": "no channel answers"}
 
 
