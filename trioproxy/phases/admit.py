@@ -194,8 +194,6 @@ class Admission:
 
     def _take(self, turn: Turn, now: float) -> tickets.Objection | None:
         """What the line asks: hold everything that the call needs now, or say what stands in the way."""
-        if turn.waiter is not None and now > turn.since:
-            turn.chain = turn.live(now)
         turn.objection = self._objection(turn, now)
         return turn.objection
 
@@ -208,6 +206,8 @@ class Admission:
         if isinstance(outcome, Denial):
             return tickets.Objection(outcome.binding.scope, seconds(outcome.binding))
         self._reservation = outcome
+        if turn.waiter is not None and now > turn.since:
+            turn.chain = turn.live(now)
         full = turn.place.find(turn.chains, turn.chain, self._move)
         self.refused = turn.place.objections
         if full is not None:
