@@ -13,7 +13,7 @@ from typing import BinaryIO, cast
 
 import trio
 
-from trioproxy.assembly import build
+from trioproxy.assembly import build, prober
 from trioproxy.config.model import Config
 from trioproxy.doors.data import DataDoor
 from trioproxy.gateway import Gateway
@@ -51,6 +51,8 @@ async def open_gateway(
             nursery.start_soon(gateway.supervisor.sweep_quota, wall)
         if (room := gateway.supervisor.quota.state.room) is not None:
             nursery.start_soon(gateway.supervisor.serve_room, room)
+        if (probes := prober(config, gateway)) is not None:
+            nursery.start_soon(probes.watch)
         try:
             yield gateway
         finally:

@@ -32,7 +32,7 @@ from trioproxy.cli import COMMANDS
 from trioproxy.codec import fault_table
 from trioproxy.codec.problem import error_table
 from trioproxy.codec.retry_hint import CAP
-from trioproxy.config import limits, model
+from trioproxy.config import limits, model, probes
 from trioproxy.config.lint import warnings
 from trioproxy.config.load import Defaults
 from trioproxy.config.structure import structure
@@ -69,6 +69,8 @@ SECTIONS: dict[str, tuple[type, ...]] = {
     "`params`": (model.Params,),
     "`breaker`": (BreakerPolicy,),
     "`queue`": (QueuePolicy,),
+    "`probe`": (probes.Probe,),
+    "`[probes]`": (probes.Probes,),
     "`[[models]]`": (model.Model,),
     "`fallback`": (model.Fallback,),
     "`channels` of a model": (model.Link,),
@@ -212,12 +214,16 @@ def test_the_classes_wait_as_they_are_said_to() -> None:
 
 
 def test_the_presets_are_what_they_are_said_to_be() -> None:
-    fields = [field.name for field in attrs.fields(BreakerPolicy)]
-    (shown,) = [rows for rows in tables(own(CONFIGURATION, "`breaker`")) if len(rows[0]) == len(fields) + 1]
+    """Those that all of them leave at its default are not shown."""
+    defaults = PRESETS["four-layer"]
+    assert defaults == BreakerPolicy()
+    fields = ["failures", "window", "open_for", "probes", "successes", "slow"]
+    _, shown = tables(own(CONFIGURATION, "`breaker`"))
     assert [words(row[0])[0] for row in shown] == [f'"{name}"' for name in PRESETS]
     for row, policy in zip(shown, PRESETS.values(), strict=True):
         asked = {name: json.loads(words(cell)[0]) for name, cell in zip(fields, row[1:], strict=True)}
         assert structure(asked, BreakerPolicy) == (policy, [])
+        assert attrs.evolve(defaults, **asked) == policy
 
 
 @pytest.mark.parametrize("example", examples("toml"), ids=str)

@@ -27,6 +27,8 @@ def _findings(config: Config, today: datetime) -> Iterator[Finding]:
     used = {link.channel for model in config.models for link in model.channels}
     for index, channel in enumerate(config.channels):
         yield from _channel(("channels", index), channel, used)
+        if config.probes is not None and channel.probe.enabled and channel.name in used:
+            yield from _probe(("channels", index), channel, config)
     for index, model in enumerate(config.models):
         yield from _model(("models", index), model, config)
         yield from _fallbacks(("models", index), model, config)
@@ -59,6 +61,17 @@ def _channel(path: Path, channel: Channel, used: set[str]) -> Iterator[Finding]:
     for name in channel.headers:
         if holds_credential(name):
             yield (*path, "headers", name), "a credential in the file, by its name: give it by api_key and auth"
+
+
+def _probe(path: Path, channel: Channel, config: Config) -> Iterator[Finding]:
+    if channel.probed_model(config.models) is None:
+        yield (
+            (*path, "probe"),
+            "only patterns lead here, so it is never checked: give probe = { model = ... }, or say enabled = false",
+        )
+    limit, allow = channel.probe.limit, channel.params.allow
+    if allow is not None and not {limit, channel.params.rename.get(limit, limit)} & set(allow):
+        yield (*path, "probe"), f"params.allow takes {limit} away, so each check may cost a whole answer: allow it"
 
 
 def _model(path: Path, model: Model, config: Config) -> Iterator[Finding]:

@@ -19,6 +19,7 @@ from trioproxy.config.limits import Quotas, QuotaSettings, Team, Tenant
 from trioproxy.config.lines import Path as KeyPath
 from trioproxy.config.lines import key_lines
 from trioproxy.config.model import Alerts, Channel, ClassPolicy, Config, Key, Listen, Logging, Model
+from trioproxy.config.probes import Probes
 from trioproxy.config.rules import NAME, preset, shown
 from trioproxy.config.structure import structure, unknown
 from trioproxy.errors import ConfigError, ConfigFault
@@ -28,7 +29,7 @@ from trioproxy.policy.classes import CLASSES
 T = TypeVar("T")
 
 SECTIONS = ["listen", "defaults", "channels", "models", "keys", "classes", "log"]
-SECTIONS += ["quota", "organization", "tenants", "teams", "alerts"]
+SECTIONS += ["quota", "organization", "tenants", "teams", "alerts", "probes"]
 BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -129,6 +130,7 @@ class Reading:
         defaults, breaker, classes = self._policies()
         channels, models = self._list("channels", Channel), self._list("models", Model)
         keys = self._list("keys", Key)
+        probes = self._table("probes", Probes) if "probes" in self.raw else None
         quota, organization = self._table("quota", QuotaSettings), self._table("organization", Quotas)
         tenants, teams = self._list("tenants", Tenant), self._list("teams", Team)
         alerts = self._table("alerts", Alerts) or Alerts()
@@ -169,6 +171,7 @@ class Reading:
             tenants=tuple(tenants.values()),
             teams=tuple(teams.values()),
             alerts=alerts,
+            probes=probes,
         )
 
     def _policies(self) -> tuple[ClassPolicy, str | BreakerPolicy, Mapping[str, ClassPolicy]]:

@@ -4,13 +4,14 @@ Loading is `config.load`; judging what cannot act is `config.lint`. Durations ar
 million tokens. A `Secret` names where a credential is found and never holds one in its `repr`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from attrs import field, frozen, validators
 
 from trioproxy.config import rules
 from trioproxy.config.limits import Budget, Limits, Quotas, QuotaSettings, Team, Tenant, Tier
+from trioproxy.config.probes import Probe, Probes
 from trioproxy.policy.alerting import Rhythm
 from trioproxy.policy.breaker import BreakerPolicy
 from trioproxy.policy.classes import QueuePolicy
@@ -106,6 +107,12 @@ class Channel:
     ca_file: str | None = None
     breaker: str | BreakerPolicy | None = field(default=None, validator=rules.preset)
     limits: Limits = field(factory=Limits)
+    probe: Probe = field(factory=Probe)
+
+    def probed_model(self, models: "Iterable[Model]") -> str | None:
+        """The provider's name of the model that health checks ask; None where only patterns lead here."""
+        links = (link for model in models for link in model.channels if link.channel == self.name)
+        return self.probe.model or next((link.model for link in links if "*" not in link.model), None)
 
 
 @frozen
@@ -141,6 +148,8 @@ class Model:
     max_output: int = field(default=131_072, validator=rules.at_least(1))
     limits: Limits = field(factory=Limits)
     fallback: tuple[Fallback, ...] = ()  # tried in this order; none: nobody else ever answers
+    # a sure refusal at once, or one call at a time at a channel that its breaker would leave alone
+    when_out: Literal["skip", "last-resort"] = "skip"
 
 
 @frozen
@@ -234,3 +243,4 @@ class Config:
     tenants: tuple[Tenant, ...] = ()
     teams: tuple[Team, ...] = ()
     alerts: Alerts = field(factory=Alerts)
+    probes: Probes | None = None  # None: no health checks

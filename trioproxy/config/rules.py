@@ -61,6 +61,11 @@ def positive(_instance: Any, _attribute: Any, value: Any) -> None:
         raise ValueError(f"{shown(value)} is not a time to wait: give more than 0 seconds")
 
 
+def share(_instance: Any, _attribute: Any, value: Any) -> None:
+    if not isinstance(value, int | float) or not 0 <= value < 1:
+        raise ValueError(f"{shown(value)} is no share: give 0 or more, and less than 1")
+
+
 def each(rule: Rule) -> Rule:
     """The rule for every element; the message counts them from 0."""
 

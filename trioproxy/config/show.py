@@ -38,6 +38,8 @@ def _document(config: Config) -> Iterator[str]:
     yield from _table("[quota]", config.quota)
     yield from _table("[organization]", config.organization)
     yield from _table("[alerts]", attrs.evolve(config.alerts, sinks=tuple(map(_masked_sink, config.alerts.sinks))))
+    if config.probes is not None:
+        yield from _table("[probes]", config.probes)
     for tenant in config.tenants:
         yield from _table("[[tenants]]", tenant)
     for team in config.teams:

@@ -205,6 +205,11 @@ class Exchange:
         self._whole = self._ahead is END
         return self._whole
 
+    @property
+    def unanswered(self) -> bool:
+        """Whether the request was sent to its end and no head of a reply came."""
+        return self._sent and self.head is None
+
     def abort(self) -> None:
         """Close the connection under whoever reads it; `receive` says that it was cut. `close` must still follow."""
         if self._connection is not None:

@@ -47,6 +47,7 @@ class Attempt:
     callers_name: bool = False  # the provider's name for the model came from the caller, not from our configuration
     longest: float = math.inf  # seconds that an answer may stream
     decided: bool = field(init=False, default=False)
+    resort: bool = False  # the channel is asked although it is out, because everybody is
     committed: bool = field(init=False, default=False)
     skipped: bool = field(init=False, default=False)
     fault: Fault | None = field(init=False, default=None)
@@ -89,7 +90,9 @@ class Attempt:
         await self.channel.slot(self._ticket)
         self.asked = trio.current_time()
         request = self._request()
-        self._leave = await self.family.decide(self.channel.try_enter, self.model, self.asked)
+        self._leave = await self.family.decide(
+            self.channel.try_enter, self.model, self.asked, streamed=self.call.facts.stream, resort=self.resort
+        )
         if self._leave is None:
             raise Skipped
         head = await self.exchange.open(request)
@@ -196,7 +199,7 @@ class Attempt:
         if known and evidence and not (fault and fault.kind in NO_EVIDENCE):
             self.family.post(self.channel.settle, leave, fault, now)
         else:
-            self.family.post(self.channel.abandon, leave, now)
+            self.family.post(self.channel.abandon, leave, now, unanswered=self.exchange.unanswered)
 
     def record(self, now: float) -> AttemptRecord:
         """The attempt as the journal tells it. A unary answer is over when it is here, a stream when it was relayed."""

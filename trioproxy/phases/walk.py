@@ -131,6 +131,7 @@ class Walk:
         attempt = self._current = Attempt(
             self.call, channel, step.model, self.channels, self.wall, self.rewrite_model, callers_name
         )
+        attempt.resort = step.resort
         if self.admission is not None:
             attempt.longest = self.admission.longest(step)
             if (slot := self.admission.slot()) is not None:
