@@ -111,6 +111,13 @@ class Scene:
         for name, state in self.gateway.supervisor.channels.state.items():
             figures = {"in flight": state.slots.held, "waiting": state.slots.waiting, "probes": state.breaker.leases}
             held |= {f"{name}: {what}": count for what, count in figures.items() if count}
+        held |= {f"{name}: queued": line.waiting for name, line in self.gateway.queues().items() if line.waiting}
+        held |= {
+            f"{name}: {share.tenant}": share
+            for name, line in self.gateway.queues().items()
+            for share in line.tenants
+            if share.waiting or share.flying
+        }
         quota = self.gateway.quota()
         if quota.open or any(quota.held):
             held["reserved"] = quota

@@ -46,19 +46,23 @@ async def open_gateway(
     gateway = build(config, credentials or {}, dial=dial, journal=journal, wall=wall)
     watch = alerting(config.alerts, credentials or {}, dial=dial, journal=journal, wall=wall)
     async with trio.open_nursery() as nursery:
+        supervisor = gateway.supervisor
+        room, traffic = supervisor.quota.state.room, supervisor.traffic.state
         if watch is not None:
+            watch.waiting = watch.waiting if room is None else room.depths
             await nursery.start(watch.run)
-        nursery.start_soon(gateway.supervisor.sweep)
-        nursery.start_soon(gateway.supervisor.silence.watch)
+        nursery.start_soon(supervisor.sweep)
+        nursery.start_soon(supervisor.silence.watch)
         if gateway.line.admitter is not None:
-            nursery.start_soon(gateway.supervisor.sweep_quota, wall)
+            nursery.start_soon(supervisor.sweep_quota, wall)
+        if room is not None:
+            nursery.start_soon(supervisor.serve_room, room)
         if (probes := prober(config, gateway)) is not None:
             nursery.start_soon(probes.watch)
-        traffic = gateway.supervisor.traffic.state
         if config.rollouts:
             traffic.begin([each.model for each in config.rollouts if each.started], trio.current_time())
             nursery.start_soon(traffic.watch)
-        counting = (gateway.rejections, traffic.heard)
+        counting = (gateway.rejections, traffic.heard, supervisor.heard)
         for subscriber in counting:
             journal.subscribe(subscriber)
         try:
@@ -66,7 +70,7 @@ async def open_gateway(
         finally:
             for subscriber in counting:
                 journal.unsubscribe(subscriber)
-            gateway.supervisor.close()
+            supervisor.close()
             nursery.cancel_scope.cancel("gateway closed")
 
 

@@ -15,7 +15,7 @@ from trioproxy.codec.openai_chat import CHAT
 from trioproxy.config.growth import Growth
 from trioproxy.config.limits import Limits as Written
 from trioproxy.config.model import Channel, Config, Model, Params, Price, Rollout
-from trioproxy.config.scopes import Scopes
+from trioproxy.config.scopes import Scopes, baselines, queues
 from trioproxy.family import Family
 from trioproxy.gateway import Gateway
 from trioproxy.http.client import Origin, Upstream
@@ -26,9 +26,10 @@ from trioproxy.http.wire import Dial
 from trioproxy.journal import Journal, Usage
 from trioproxy.lifecycle import Line
 from trioproxy.ops.probes import Prober, Subject
-from trioproxy.phases.admit import Admitter, Provider
+from trioproxy.phases.admit import Admitter
 from trioproxy.phases.authenticate import Keyring
 from trioproxy.phases.classify import Classifier
+from trioproxy.phases.expectation import Provider
 from trioproxy.phases.route import Route, Router
 from trioproxy.policy.access import Catalogue
 from trioproxy.policy.breaker import PRESETS, Breaker, BreakerPolicy
@@ -48,6 +49,7 @@ from trioproxy.policy.switchback import Returning
 from trioproxy.policy.switching import Switching
 from trioproxy.supervisor import QuotaState, Supervisor
 from trioproxy.traffic import ModelTraffic, Traffic
+from trioproxy.waiting_room import WaitingRoom
 
 CHAT_COMPLETIONS = Endpoint("chat.completions", "/v1/chat/completions", "/chat/completions", CHAT)
 PACED = ("requests_per_minute", "tokens_per_minute", "input_tokens_per_minute", "output_tokens_per_minute")
@@ -72,19 +74,26 @@ def build(
     }
     channels = Family(states)
     routes = _routes(config, journal)
-    traffic = _traffic(routes, journal)
     classifier = Classifier(config.defaults, config.classes, config.listen.max_body, _request_id)
-    quota = Family(QuotaState(learned=Learned(config.quota.output)))
     scopes = Scopes.of(config)
+    room = _room(config) if scopes is not None else None
+    quota = Family(QuotaState(learned=Learned(config.quota.output), room=room))
+    supervisor = Supervisor(channels, silence, quota, traffic=Family(_traffic(routes, journal)))
     line = Line(
         Keyring.of(config.keys),
         classifier,
         Router(Catalogue.of(routes), channels),
         journal,
         wall,
-        None if scopes is None else Admitter(quota, scopes, _providers(config, scopes), wall, journal),
+        None if scopes is None else Admitter(quota, scopes, _providers(config, scopes), wall, journal, states),
     )
-    return Gateway(line, Supervisor(channels, silence, quota, traffic=Family(traffic)), ENDPOINTS, CHAT)
+    return Gateway(line, supervisor, ENDPOINTS, CHAT)
+
+
+def _room(config: Config) -> WaitingRoom | None:
+    """None where no class waits."""
+    classes = queues(config)
+    return WaitingRoom(classes, baselines(config)) if classes else None
 
 
 def _routes(config: Config, journal: Journal) -> tuple[Route, ...]:

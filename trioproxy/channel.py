@@ -347,7 +347,7 @@ class ChannelState:
 
         Whatever happens, `leave` must follow; it is the caller's `finally`.
         """
-        if self.slots.take(ticket):
+        if ticket.granted or self.slots.take(ticket):  # it may have been taken when the call was admitted
             return
         self._wake(self.slots.offer(ticket))
         granted = self._waiters[ticket] = trio.Event()

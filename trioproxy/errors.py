@@ -127,6 +127,9 @@ class RefusalKind(enum.Enum):
     RATE_LIMITED = "rate_limit_exceeded"
     OVER_BUDGET = "budget_exceeded"
     OUT_OF_BALANCE = "insufficient_balance"
+    QUEUE_FULL = "queue_full"
+    QUEUE_TIMEOUT = "queue_timeout"
+    CLASS_PAUSED = "class_paused"
 
 
 @frozen
@@ -176,6 +179,7 @@ class Refusal(TrioproxyError):
         self.retry_after = retry_after
         self.limited = limited
         self.lines = b""
+        self.queued = 0.0  # seconds in the queue of its class
 
 
 class AttemptError(TrioproxyError):

@@ -25,12 +25,14 @@ from trioproxy.lifecycle import Line, exchange
 from trioproxy.phases import answering, settle
 from trioproxy.phases.authenticate import ANONYMOUS
 from trioproxy.policy.chain import Chain
-from trioproxy.policy.hierarchy import Gauge, QuotaStatistics
+from trioproxy.policy.gauge import Gauge
+from trioproxy.policy.hierarchy import QuotaStatistics
 from trioproxy.policy.pace import PaceStatistics
 from trioproxy.policy.rejections import Rejections
 from trioproxy.policy.rollout import Verb
 from trioproxy.supervisor import Supervisor
 from trioproxy.traffic import RolloutStatistics
+from trioproxy.waiting_room import ClassStatistics
 
 _MODELS = "/v1/models"
 _LOCAL = ("/healthz", "/readyz", _MODELS)
@@ -119,6 +121,11 @@ class Gateway:
         traffic = self.supervisor.traffic
         await traffic.decide(traffic.state.order, model, verb, trio.current_time())
         return self.rollouts()[model]
+
+    def queues(self) -> dict[str, ClassStatistics]:
+        """Every class that has a queue: who waits, what became of the others, and what its tenants have. Empty without any."""
+        room = self.supervisor.quota.state.room
+        return {} if room is None else room.statistics(trio.current_time())
 
     @asynccontextmanager
     async def _local(self, request: Request, endpoint: Endpoint | None) -> AsyncGenerator[Answer]:

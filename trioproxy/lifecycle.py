@@ -11,6 +11,7 @@ Expected failures are answers, not exceptions: only bugs and cancellation leave 
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
 import trio
 from attrs import define
@@ -23,6 +24,7 @@ from trioproxy.phases import answering, settle
 from trioproxy.phases.admit import END_USER, Admitter
 from trioproxy.phases.authenticate import ANONYMOUS, Keyring
 from trioproxy.phases.classify import Classifier
+from trioproxy.phases.fallback import StandIns
 from trioproxy.phases.keepalive import Keepalive
 from trioproxy.phases.route import Router
 from trioproxy.phases.walk import Walk
@@ -84,8 +86,11 @@ async def _walk(line: Line, call: Call, request: Request) -> Walk:
     route, chain = await line.router.chain(call, trio.current_time())
     public_name = call.facts.model if route.model.rewrite_model else None
     walk = Walk(call, chain, line.router.channels, line.wall, line.router.exhausted, public_name)
+    user = request.headers.get(END_USER, b"")
+    if route.model.fallback:
+        walk.stand_ins = StandIns.of(call, route.model, line.router, line.admitter, user=user)
     if line.admitter is not None:
-        walk.admission = await line.admitter.admit(call, route.model, chain, request.headers.get(END_USER, b""))
+        await walk.enter(line.admitter, route.model, user, partial(line.router.now, call.facts.model, call))
     return walk
 
 

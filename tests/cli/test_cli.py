@@ -184,6 +184,19 @@ def test_chain_for_programs(file: Path) -> None:
     assert told["beyond"] == []
 
 
+def test_chain_names_who_may_stand_in(file: Path) -> None:
+    file.write_text(
+        GOOD + '[[models]]\nname = "m"\nchannels = [{ channel = "cheap", model = "m" }]\n'
+        'fallback = [{ model = "openai/x", classes = ["default"] }, { model = "deepseek-chat", on = ["queue"] }]\n'
+    )
+    assert run("chain", file, "m").stdout.splitlines()[-2:] == [
+        "where its class cannot serve it in time or no channel answers: openai/x, for calls of class default",
+        "where its class cannot serve it in time: deepseek-chat, for calls of class *",
+    ]
+    told = json.loads(run("chain", file, "m", "--json").stdout)
+    assert told["fallback"][1] == {"model": "deepseek-chat", "classes": ["*"], "on": ["queue"]}
+
+
 def test_chain_of_an_unknown_model_names_the_nearest(file: Path) -> None:
     result = run("chain", file, "deepseek-chta")
     assert result.exit_code == 1

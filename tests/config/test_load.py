@@ -10,6 +10,7 @@ from trioproxy.config.load import load_config, parse_config
 from trioproxy.config.model import Channel, ClassPolicy, Config, Link, Listen, Model, Price, Secret
 from trioproxy.errors import ConfigError, ConfigFault
 from trioproxy.policy.breaker import PRESETS, BreakerPolicy
+from trioproxy.policy.classes import CLASSES
 
 GOOD = """
 [[channels]]
@@ -50,7 +51,7 @@ def test_a_small_file_gets_every_default() -> None:
 def test_a_class_overrides_what_it_names_and_takes_the_rest_from_the_defaults() -> None:
     config = parse_config("[defaults]\ngate_timeout = 7\n[classes.batch]\ntotal_timeout = 1200\n" + GOOD, "x")
     assert config.defaults == ClassPolicy(gate_timeout=7.0)
-    assert config.classes == {"batch": ClassPolicy(gate_timeout=7.0, total_timeout=1200.0)}
+    assert config.classes == {"batch": ClassPolicy(gate_timeout=7.0, total_timeout=1200.0, queue=CLASSES["batch"])}
 
 
 def test_the_breaker_stands_in_defaults_and_a_channel_may_have_its_own() -> None:

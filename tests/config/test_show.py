@@ -13,6 +13,7 @@ from trioproxy.config.model import (
     ClassPolicy,
     Config,
     Control,
+    Fallback,
     Key,
     Link,
     Listen,
@@ -27,6 +28,7 @@ from trioproxy.config.model import (
 from trioproxy.config.probes import Probe, Probes
 from trioproxy.config.show import MASK, render, toml_string
 from trioproxy.policy.breaker import BreakerPolicy
+from trioproxy.policy.classes import CLASSES, QueuePolicy
 from trioproxy.policy.comparison import Tolerance
 from trioproxy.policy.switchback import SwitchBackPolicy
 
@@ -50,7 +52,11 @@ FULL = Config(
         Model(
             "openai/*", (Link("a", "*"), Link("b", "x")), order="listed", chain_max=2, rewrite_model=True, max_output=99
         ),
-        Model('q"uo te', (Link("a", "m"),)),
+        Model(
+            'q"uo te',
+            (Link("a", "m"),),
+            fallback=(Fallback("openai/x", classes=("b*",)), Fallback("openai/y", on=("queue",))),
+        ),
     ),
     listen=Listen(data="[::]:0", open=True, max_body=1),
     defaults=ClassPolicy(gate_timeout=7.5),
@@ -61,7 +67,13 @@ FULL = Config(
             "l", "sha256:" + "0" * 64, "b", team="t", tier="free", limits=Limits(concurrency=1), budget=Budget(week=2.0)
         ),
     ),
-    classes={"batch": ClassPolicy(gate_timeout=7.5, mode="assured"), "a.b": ClassPolicy()},
+    classes={
+        "batch": ClassPolicy(
+            gate_timeout=7.5, mode="assured", queue=evolve(CLASSES["batch"], max_wait=60.0, tokens_per_minute=9000)
+        ),
+        "a.b": ClassPolicy(),
+        "own": ClassPolicy(queue=QueuePolicy(bound=3, pause_in_incident=True)),
+    },
     log=Logging("json", "debug"),
     switch_back=SwitchBackPolicy(over=300.0, least=0.25),
     rollouts=(
@@ -73,7 +85,7 @@ FULL = Config(
     organization=Quotas(Limits(concurrency=9, burst=10.0), Budget(month=1000.0)),
     tenants=(
         Tenant("default", "pro", Limits(tokens_per_day=5000, observe=("*",)), Budget(day=1.5, observe=True), 25.0),
-        Tenant("b", end_user=Quotas(Limits(requests_per_day=10, stream=60.0))),
+        Tenant("b", weight=2.5, baseline={"batch": 4000}, end_user=Quotas(Limits(requests_per_day=10, stream=60.0))),
     ),
     teams=(Team("t", "b", Limits(requests_per_minute=7)),),
     probes=Probes(every=30.0, closes=False, failures=0),

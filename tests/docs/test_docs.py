@@ -49,6 +49,7 @@ from trioproxy.policy import gate
 from trioproxy.policy.alerting import SEVERITY, Rhythm
 from trioproxy.policy.breaker import PRESETS, BreakerPolicy
 from trioproxy.policy.chain import INPUT_SHARE, OUTPUT_SHARE
+from trioproxy.policy.classes import CLASSES, QueuePolicy
 from trioproxy.policy.comparison import Tolerance
 from trioproxy.policy.spikes import Thresholds
 from trioproxy.policy.switchback import SwitchBackPolicy
@@ -70,9 +71,11 @@ SECTIONS: dict[str, tuple[type, ...]] = {
     "`params`": (model.Params,),
     "`ramp`": (growth.Growth,),
     "`breaker`": (BreakerPolicy,),
+    "`queue`": (QueuePolicy,),
     "`probe`": (probes.Probe,),
     "`[probes]`": (probes.Probes,),
     "`[[models]]`": (model.Model,),
+    "`fallback`": (model.Fallback,),
     "`channels` of a model": (model.Link,),
     "`[[keys]]`": (model.Key,),
     "`switch_back`": (SwitchBackPolicy,),
@@ -197,6 +200,24 @@ def test_choices_and_durations_say_what_they_take() -> None:
             choices = [choice for choice in getattr(field.type, "__args__", ()) if isinstance(choice, str)]
             assert [choice for choice in choices if f'"{choice}"' not in " ".join(row[1:])] == [], (heading, field.name)
             assert field.type is not float or row[2], f"{heading} {field.name} has no unit"
+
+
+def test_the_classes_wait_as_they_are_said_to() -> None:
+    (shown,) = [rows for rows in tables(own(CONFIGURATION, "`queue`")) if len(rows) == len(CLASSES)]
+    assert [words(row[0])[0] for row in shown] == list(CLASSES)
+    for row, (name, policy) in zip(shown, CLASSES.items(), strict=True):
+        fields = (
+            "priority",
+            "bound",
+            "max_wait",
+            "share",
+            "otherwise",
+            "tokens_per_minute",
+            "burst",
+            "output_headroom",
+        )
+        told = [json.loads(words(cell)[0]) if words(cell) else None for cell in row[1:]]
+        assert told == [getattr(policy, field) for field in fields], name
 
 
 def test_the_presets_are_what_they_are_said_to_be() -> None:

@@ -14,6 +14,8 @@ from trioproxy.config.model import Config, Model
 from trioproxy.policy.access import Catalogue
 from trioproxy.policy.chain import Candidate, Chain, behind, bind, build, order_links
 
+FALLING = {"queue": "its class cannot serve it in time", "exhausted": "no channel answers"}
+
 
 @click.command("chain")
 @click.argument("file", type=FILE)
@@ -106,10 +108,20 @@ def _plain(name: str, model: Model, chain: Chain) -> dict[str, object]:
         "chain_max": model.chain_max,
         "chain": told(chain.steps, 1),
         "beyond": told(chain.beyond, len(chain.steps) + 1),
+        "fallback": [
+            {"model": each.model, "classes": list(each.classes), "on": list(each.on)} for each in model.fallback
+        ],
     }
 
 
 def _show(name: str, model: Model, chain: Chain) -> None:
+    _steps(name, model, chain)
+    for each in model.fallback:
+        when = " or ".join(FALLING[on] for on in each.on)
+        click.echo(f"where {when}: {each.model}, for calls of class {', '.join(each.classes)}")
+
+
+def _steps(name: str, model: Model, chain: Chain) -> None:
     by = "cheapest first" if model.order == "cost" else "as listed"
     matched = f" (by {model.name})" if model.name != name else ""
     click.echo(f"{name}{matched}: {by}, at most {model.chain_max} attempts")

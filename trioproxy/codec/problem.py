@@ -68,6 +68,14 @@ REFUSALS: dict[RefusalKind, _Words] = {
         "a limit of the caller's is used up; `limiter` names it",
     ),
     RefusalKind.OVER_BUDGET: (429, _RATE, "budget_exceeded", "a budget is used up; it begins anew with its period"),
+    RefusalKind.QUEUE_FULL: (429, _RATE, "queue_full", "as many wait in this class as may"),
+    RefusalKind.QUEUE_TIMEOUT: (
+        429,
+        _RATE,
+        "queue_timeout",
+        "its class could not serve it within the time it may wait",
+    ),
+    RefusalKind.CLASS_PAUSED: (429, _RATE, "class_paused", "its class is paused while a channel of the model is down"),
     RefusalKind.OUT_OF_BALANCE: (
         402,
         "billing_error",

@@ -12,7 +12,7 @@ from attrs import field, frozen
 
 from trioproxy.config.limits import Quotas, QuotaSettings, Team, Tenant
 from trioproxy.config.lines import Path
-from trioproxy.config.model import Alerts, Channel, Config, Key, Link, Listen, Model, Rollout, Sink
+from trioproxy.config.model import Alerts, Channel, ClassPolicy, Config, Key, Link, Listen, Model, Rollout, Sink
 from trioproxy.config.rules import Address, is_loopback, shown
 
 Finding = tuple[Path, str]
@@ -33,6 +33,7 @@ class Parts:
     tenants: Mapping[int, Tenant]
     teams: Mapping[int, Team]
     rollouts: Mapping[int, Rollout]
+    classes: Mapping[str, ClassPolicy]
     alerts: Alerts = field(factory=Alerts)
 
     @classmethod
@@ -48,6 +49,7 @@ class Parts:
             organization=config.organization,
             tenants=dict(enumerate(config.tenants)),
             teams=dict(enumerate(config.teams)),
+            classes={"default": config.defaults, **config.classes},
             alerts=config.alerts,
             rollouts=dict(enumerate(config.rollouts)),
         )

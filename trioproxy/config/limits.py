@@ -4,6 +4,7 @@ What is left out does not exist; a limit of nothing is a fault, since no call co
 micro-USD everywhere behind `config.scopes`.
 """
 
+from collections.abc import Mapping
 from typing import Literal
 from zoneinfo import ZoneInfo
 
@@ -87,9 +88,21 @@ class Quotas:
     budget: Budget = field(factory=Budget)
 
 
+def _baseline(_instance: object, _attribute: object, value: Mapping[str, int]) -> None:
+    for name, rate in value.items():
+        if rate < 1:
+            raise ValueError(
+                f"{rate} tokens a minute of {rules.shown(name)} are none: give at least 1, or leave it out"
+            )
+
+
 @frozen
 class Tenant:
-    """Whom keys belong to. `balance` is all that was ever paid in; `end_user` holds for each of its end users alone."""
+    """Whom keys belong to. `balance` is all that was ever paid in; `end_user` holds for each of its end users alone.
+
+    `weight` is its part where tenants of a class wait for the same; `baseline` maps classes to tokens a minute of their pools
+    that are its own.
+    """
 
     name: str = field(validator=rules.name)
     tier: Tier | None = None
@@ -97,6 +110,8 @@ class Tenant:
     budget: Budget = field(factory=Budget)
     balance: float | None = _usd()
     end_user: Quotas = field(factory=Quotas)
+    weight: float = field(default=1.0, validator=rules.at_least(0.001))
+    baseline: Mapping[str, int] = field(factory=dict, validator=_baseline)
 
 
 @frozen

@@ -14,7 +14,7 @@ from trioproxy.config.load import dotted
 from trioproxy.config.model import Alerts, Channel, ClassPolicy, Config, Key, Model
 from trioproxy.config.rules import CAUSES, holds_credential, is_loopback, moment, shown, told
 from trioproxy.errors import ConfigFault
-from trioproxy.policy.access import matches, overlap
+from trioproxy.policy.access import allows, matches, overlap
 
 Finding = tuple[Path, str]
 
@@ -33,6 +33,7 @@ def _findings(config: Config, today: datetime) -> Iterator[Finding]:
             yield from _probe(("channels", index), channel, config)
     for index, model in enumerate(config.models):
         yield from _model(("models", index), model, config)
+        yield from _fallbacks(("models", index), model, config)
     for index, key in enumerate(config.keys):
         yield from _key(("keys", index), key, config, today)
     yield from _rollouts(config)
@@ -111,6 +112,17 @@ def _model(path: Path, model: Model, config: Config) -> Iterator[Finding]:
                     (*path, "channels", index),
                     f"{shown(link.channel)} has no price and the order is by cost: it comes last",
                 )
+
+
+def _fallbacks(path: Path, model: Model, config: Config) -> Iterator[Finding]:
+    queues = {"default": config.defaults.queue, **{name: policy.queue for name, policy in config.classes.items()}}
+    for index, fallback in enumerate(model.fallback):
+        served = [queue for name, queue in queues.items() if queue is not None and allows(fallback.classes, name)]
+        if fallback.on == ("queue",) and not any(queue.otherwise == "fallback" for queue in served):
+            yield (
+                (*path, "fallback", index),
+                'it never happens: no class of these has a queue with otherwise = "fallback"',
+            )
 
 
 def _key(path: Path, key: Key, config: Config, today: datetime) -> Iterator[Finding]:
@@ -192,6 +204,9 @@ def _policy(path: Path, policy: ClassPolicy) -> Iterator[Finding]:
             yield (*path, name), f"{getattr(policy, name):g} s can never pass before total_timeout = {total:g} s does"
     if policy.min_attempt >= total:
         yield (*path, "min_attempt"), f"no attempt is ever begun: total_timeout is {total:g} s"
+    if policy.queue is not None and policy.queue.max_wait >= total:
+        told = f"a call that waits {policy.queue.max_wait:g} s has no time left for an answer: total_timeout is {total:g} s"
+        yield (*path, "queue", "max_wait"), told
     if policy.keepalive_after and policy.mode == "assured":
         yield (
             (*path, "keepalive_after"),

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import attrs
 from attrs import define, evolve, field, frozen
 
-from trioproxy.config import consistency, fitting
+from trioproxy.config import consistency, fitting, sharing
 from trioproxy.config.limits import Quotas, QuotaSettings, Team, Tenant
 from trioproxy.config.lines import Path as KeyPath
 from trioproxy.config.lines import key_lines
@@ -24,6 +24,7 @@ from trioproxy.config.rules import NAME, preset, shown
 from trioproxy.config.structure import structure, unknown
 from trioproxy.errors import ConfigError, ConfigFault
 from trioproxy.policy.breaker import BreakerPolicy
+from trioproxy.policy.classes import CLASSES
 from trioproxy.policy.switchback import SwitchBackPolicy
 
 T = TypeVar("T")
@@ -108,6 +109,15 @@ def located(fault: ConfigFault, lines: Mapping[str, int]) -> ConfigFault:
     return evolve(fault, line=lines.get(path))
 
 
+def _queue(name: str, written: Any, total: Any) -> Any:
+    """A class's queue: what was written over what its name stands for. No wait outlasts the call itself."""
+    stated = CLASSES.get(name)
+    if stated is None or not isinstance(written, Mapping | None):
+        return written
+    waits = min(stated.max_wait, total) if isinstance(total, int | float) else stated.max_wait
+    return {**attrs.asdict(stated), "max_wait": waits, **(written or {})}
+
+
 @define(eq=False)
 class Reading:
     """One pass over a parsed file. `found` gathers its faults, as (path, message)."""
@@ -142,11 +152,13 @@ class Reading:
             organization=organization or Quotas(),
             tenants=tenants,
             teams=teams,
+            classes={"default": defaults, **classes},
             alerts=alerts,
             rollouts=rollouts,
         )
         self.found += consistency.findings(parts)
         self.found += fitting.findings(parts)
+        self.found += sharing.findings(parts)
         if self.found or listen is None or log is None or quota is None or organization is None or control is None:
             return None
         return Config(
@@ -184,7 +196,10 @@ class Reading:
             named = {}
         for name, changes in named.items():
             self._name_of_class(name)
-            complete = {**attrs.asdict(defaults), **changes} if isinstance(changes, Mapping) else changes
+            complete = changes
+            if isinstance(changes, Mapping):
+                complete = {**attrs.asdict(defaults), **changes}
+                complete["queue"] = _queue(name, changes.get("queue"), complete["total_timeout"])
             classes[name] = self._structure(("classes", name), complete, ClassPolicy) or defaults
         return defaults, others, classes
 

@@ -15,6 +15,7 @@ from trioproxy.config.limits import Budget, Limits, Quotas, QuotaSettings, Team,
 from trioproxy.config.probes import Probe, Probes
 from trioproxy.policy.alerting import Rhythm
 from trioproxy.policy.breaker import BreakerPolicy
+from trioproxy.policy.classes import QueuePolicy
 from trioproxy.policy.comparison import Tolerance
 from trioproxy.policy.spikes import Thresholds
 from trioproxy.policy.switchback import SwitchBackPolicy
@@ -140,6 +141,16 @@ class Link:
 
 
 @frozen
+class Fallback:
+    """Another model that may answer in place of one, for whom and when: a decision about quality, so it is never taken unasked."""
+
+    model: str = field(validator=rules.model_name)
+    classes: tuple[str, ...] = field(default=("*",), validator=[rules.not_empty, rules.each(rules.pattern)])
+    # "queue": the class would have it rather than refuse (`otherwise`); "exhausted": no channel answered
+    on: tuple[Literal["queue", "exhausted"], ...] = field(default=("queue", "exhausted"), validator=rules.not_empty)
+
+
+@frozen
 class Model:
     """A public name and the channels that serve it. A name with "*" is a pattern; exact names win over patterns."""
 
@@ -153,6 +164,7 @@ class Model:
     # no current model answers more, so no more is ever reserved, whatever a caller asks for
     max_output: int = field(default=131_072, validator=rules.at_least(1))
     limits: Limits = field(factory=Limits)
+    fallback: tuple[Fallback, ...] = ()  # tried in this order; none: nobody else ever answers
     # a sure refusal at once, or one call at a time at a channel that its breaker would leave alone
     when_out: Literal["skip", "last-resort"] = "skip"
     switch_back: SwitchBackPolicy | None = None  # None: as `[defaults]` says
@@ -207,6 +219,8 @@ class ClassPolicy:
     keepalive_after: float = field(default=0.0, validator=rules.at_least(0))  # 0 = never a byte before commit
     # no attempt is begun with less time left than this
     min_attempt: float = field(default=0.01, validator=rules.at_least(0))
+    # how it waits for capacity; none: what does not fit is refused at once. Never inherited
+    queue: QueuePolicy | None = None
 
 
 @frozen

@@ -14,6 +14,7 @@ from attrs import frozen
 from trioproxy.config.limits import LIMITABLE, PERIODS, Budget, QuotaSettings, Tier
 from trioproxy.config.limits import Limits as Written
 from trioproxy.config.model import Config
+from trioproxy.policy.classes import QueuePolicy
 from trioproxy.policy.limits import Dimension, Limits
 from trioproxy.policy.reservation import Rank, Scope, Step
 from trioproxy.policy.tiers import TIERS
@@ -32,10 +33,11 @@ class Scopes:
     end_users: Mapping[str, Limits]  # by tenant
     models: Mapping[str, tuple[Step, ...]]  # one step, or none
     channels: Mapping[str, Step]
+    weights: Mapping[str, float]  # by tenant, where it is not 1
 
     @classmethod
     def of(cls, config: Config) -> "Scopes | None":
-        """None where nothing is limited."""
+        """None where nothing is limited, and no class has a pool."""
         quota = config.quota
         above = _step(Rank.ORGANIZATION, "", limits(quota, config.organization.limits, config.organization.budget))
         own = {
@@ -71,8 +73,10 @@ class Scopes:
                 for each in config.channels
                 for step in _step(Rank.CHANNEL, each.name, limits(quota, each.limits))
             },
+            weights={each.name: each.weight for each in config.tenants if each.weight != 1.0},
         )
-        return scopes if scopes.any else None
+        pooled = any(queue.tokens_per_minute for queue in queues(config).values())
+        return scopes if scopes.any or pooled else None
 
     @property
     def any(self) -> bool:
@@ -84,6 +88,21 @@ class Scopes:
         """What stands above the model for a caller."""
         steps = self.keys.get(key_id)
         return self.tenants.get(tenant, self.above) if steps is None else steps
+
+
+def queues(config: Config) -> dict[str, QueuePolicy]:
+    """The classes whose calls wait, and how."""
+    classes = {"default": config.defaults, **config.classes}
+    return {name: policy.queue for name, policy in classes.items() if policy.queue is not None}
+
+
+def baselines(config: Config) -> dict[str, dict[str, float]]:
+    """By class what its tenants are assured of, in tokens a second."""
+    assured: dict[str, dict[str, float]] = {}
+    for tenant in config.tenants:
+        for name, rate in tenant.baseline.items():
+            assured.setdefault(name, {})[tenant.name] = rate / 60
+    return assured
 
 
 def limits(

@@ -60,7 +60,7 @@ gate_timeout = 30         # how long a stream may stay undecided before it is pa
 
 # A class of traffic overrides what it names.
 # [classes.batch]
-# total_timeout = 1200
+# total_timeout = 1800
 """
 
 LOCAL = """

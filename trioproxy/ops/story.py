@@ -16,7 +16,20 @@ def told(_logger: object, _method: str, line: MutableMapping[str, Any]) -> Mutab
     what = line["model"] or line["endpoint"]
     parts = [f"{line['reason']} {line['status']} {what}" + _asked(line), *_took(line), f"{line['ms']:.0f} ms"]
     story = {"event": " | ".join(parts), "level": line["level"], "timestamp": line["timestamp"]}
-    kept = ("limiter", "scope", "wait", "skipped", "note", "arm", "tenant", "key", "class", "request_id")
+    kept = (
+        "limiter",
+        "scope",
+        "wait",
+        "queued_ms",
+        "fallback",
+        "skipped",
+        "note",
+        "arm",
+        "tenant",
+        "key",
+        "class",
+        "request_id",
+    )
     plain = ("", "anonymous", "default", None)
     return story | {name: line[name] for name in kept if name in line and line[name] not in plain}
 

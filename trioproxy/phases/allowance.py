@@ -12,10 +12,12 @@ from attrs import evolve
 
 from trioproxy.call import Call
 from trioproxy.codec.ratelimits import Allowance, ietf_headers, openai_headers
-from trioproxy.errors import Limited
+from trioproxy.errors import Limited, RefusalKind
 from trioproxy.policy.account import Account
+from trioproxy.policy.classes import QueuePolicy
 from trioproxy.policy.limits import Dimension, Limiter
 from trioproxy.policy.reservation import Objection, Rank
+from trioproxy.policy.tickets import Why
 
 OWN = frozenset({Rank.TENANT, Rank.TEAM, Rank.KEY, Rank.END_USER})
 
@@ -81,7 +83,7 @@ def throttled(call: Call, provider: str, model: str, wait: float | None) -> Limi
         estimated_input_tokens=0,
         estimated_output_tokens=0,
         gateway_decision="admitted_then_provider_rejected",
-        fallback_allowed=False,  # no model is ever put in another's place
+        fallback_allowed=False,  # the walk knows better where a policy allows one
         trace_id=call.traceparent.split("-")[1] if call.traceparent else call.request_id,
     )
 
@@ -102,6 +104,25 @@ def stopped(told: Limited, objection: Objection) -> Limited:
 def held_back(told: Limited, limiter: str, channel: str) -> Limited:
     """The same where it is the provider's limit, or the channel's growth, that we would have run into."""
     return evolve(told, limiter=limiter, scope=channel, gateway_decision="rejected_before_dispatch")
+
+
+QUEUE = b"x-trioproxy-queue-ms: %.2f\r\n"
+
+
+def crowded(name: str, reason: Why, policy: QueuePolicy, queued: float) -> tuple[RefusalKind, str]:
+    """The line's no in words."""
+    if reason is Why.FULL:
+        told = f"{policy.bound} calls wait in class {name!r} already, which is as many as may"
+        return RefusalKind.QUEUE_FULL, told
+    if reason is Why.PAUSED:
+        return RefusalKind.CLASS_PAUSED, f"class {name!r} is paused"
+    if reason in {Why.TOO_LONG, Why.NEVER}:
+        told = f"the wait in class {name!r} would be longer than the call's time, or the {policy.max_wait:g} s that it may wait"
+        return RefusalKind.QUEUE_TIMEOUT, told
+    whose = (
+        "its own deadline allows" if reason is Why.DEADLINE else f"the {policy.max_wait:g} s that its class may wait"
+    )
+    return RefusalKind.QUEUE_TIMEOUT, f"it was not its turn in class {name!r} within {whose}; it waited {queued:.1f} s"
 
 
 def why(objection: Objection) -> str:

@@ -15,6 +15,7 @@ from trioproxy.codec.frame import Dialect
 from trioproxy.codec.problem import Problem, problem_of
 from trioproxy.errors import Refusal
 from trioproxy.http.headers import relayable, safe_value
+from trioproxy.phases.allowance import QUEUE
 from trioproxy.phases.attempt import Attempt
 from trioproxy.phases.problems import problem
 from trioproxy.phases.walk import Walk
@@ -78,6 +79,10 @@ def _told(call: Call, walk: Walk, attempt: Attempt | None) -> bytes:
         lines += walk.admission.lines()
     if walk.chain.arm:
         lines += b"x-trioproxy-arm: %b\r\n" % walk.chain.arm.encode()
+    if (queued := walk.queued) is not None:
+        lines += QUEUE % (queued * 1000)
+    if walk.stand_in:
+        lines += b"x-trioproxy-fallback: %b\r\n" % safe_value(walk.stand_in)
     if attempt is None:
         return lines
     return b"%bx-trioproxy-channel: %b\r\nx-trioproxy-model: %b\r\n" % (

@@ -67,6 +67,10 @@ class Attempt:
     def __attrs_post_init__(self) -> None:
         self.exchange = Exchange(self.channel.upstream)
 
+    def hold(self, slot: Ticket) -> None:
+        """The slot that the call was given when it was admitted; it goes back with everything else."""
+        self._ticket = slot
+
     async def run(self) -> None:
         """The child task. Cancelled, it decides nothing; `release` is still the caller's."""
         self.started = self.asked = trio.current_time()

@@ -14,14 +14,15 @@ def problem(call: Call, walk: Walk, error: ChainExhausted) -> Problem:
     told = problem_of(error)
     if told.status != 429:
         return told
+    allowed = walk.stand_ins is not None
     if walk.limited:
-        return evolve(told, limited=walk.stopped())
+        return evolve(told, limited=evolve(walk.stopped(), fallback_allowed=allowed))
     channel, model = (walk.records[-1].channel, walk.records[-1].model) if walk.records else _first(walk)
     limited = throttled(call, walk.channels.state[channel].provider or channel, model, told.retry_after)
     estimate = walk.admission.estimate if walk.admission is not None else None
     if estimate is not None:
         limited = evolve(limited, estimated_input_tokens=estimate.input, estimated_output_tokens=estimate.output)
-    return evolve(told, limited=limited)
+    return evolve(told, limited=evolve(limited, fallback_allowed=allowed))
 
 
 def _first(walk: Walk) -> tuple[str, str]:

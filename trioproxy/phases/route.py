@@ -40,9 +40,12 @@ class Router:
     catalogue: Catalogue[Route]
     channels: Family[dict[str, ChannelState]]
 
-    async def chain(self, call: Call, now: float) -> tuple[Route, Chain]:
-        """The chain for a call. A model that the caller may not use looks like one that does not exist."""
-        name = call.facts.model
+    async def chain(self, call: Call, now: float, name: str = "") -> tuple[Route, Chain]:
+        """The chain for a call, or for another model in place of its own.
+
+        A model that the caller may not use looks like one that does not exist.
+        """
+        name = name or call.facts.model
         found = self.catalogue.find(name) if allows(call.caller.models, name) else None
         if found is None:
             message = (
@@ -52,13 +55,20 @@ class Router:
         route, captured = found
         return route, await self.channels.decide(self._build, route, captured, call, now)
 
-    def _build(self, route: Route, captured: str | None, call: Call, now: float) -> Chain:
+    def now(self, name: str, call: Call, now: float) -> Chain:
+        """The chain of a model that was found before, as it is by now. Whom it passes over was counted when it was found."""
+        found = self.catalogue.find(name)
+        assert found is not None, "a model is there as long as its configuration"
+        return self._build(*found, call, now, counted=True)
+
+    def _build(self, route: Route, captured: str | None, call: Call, now: float, *, counted: bool = False) -> Chain:
         state, traffic = self.channels.state, route.traffic
         arm = "" if traffic.rollout is None else traffic.rollout.arm(sticky_key(call, traffic.key))
         candidates = bind(route.candidate if arm == CANDIDATE else route.candidates, captured)
 
         def objection(candidate: Candidate) -> str | None:
-            return state[candidate.channel].passed_over(candidate.model, now)
+            channel = state[candidate.channel]
+            return channel.objection(candidate.model, now) if counted else channel.passed_over(candidate.model, now)
 
         if traffic.returning.channels:
             chain, first = self._switching_back(route, build(candidates, objection, len(candidates), arm), call, now)

@@ -40,6 +40,8 @@ def refused(journal: Journal, request: Request, answer: Answer, *, request_id: s
     refusal = answer.error
     assert isinstance(refusal, Refusal), "the answer to a refusal carries it"
     record = _unasked(request, request_id, caller)
+    if refusal.queued:
+        record = evolve(record, queued=refusal.queued)
     if refusal.limited is not None:
         record = _limited(record, refusal.limited)
     elif refusal.kind in AUTH:
@@ -101,6 +103,8 @@ class Settlement:
         """The answer's first byte may go downstream now."""
         self.answer = answer
         self.overhead = overhead(self.call, self.walk)
+        if answer.whole and self.walk.admission is not None:
+            self.walk.admission.stir()
 
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
@@ -153,6 +157,8 @@ class Settlement:
             arm=self.walk.chain.arm,
             preferred_cost=self._preferred_cost(usage),
             refused=bool(self.walk.chain.arm) and self.walk.committed is not None and self.walk.committed.refused,
+            queued=self.walk.queued or 0.0,
+            fallback=self.walk.stand_in if self.walk.committed is not None else "",
         )
         return _limited(record, self.walk.stopped()) if reason is EndReason.REFUSED_QUOTA else record
 

@@ -1,23 +1,25 @@
 """Down the chain: one attempt after the other, each a child task of the request's nursery, until one commits.
 
 A child that fails in a way that is worth another channel begins the next one as it ends, so nobody has to be woken in between.
-Only failures that are worth another channel move on. The walk holds at most one attempt at a time, so releasing the walk
-releases everything that the request holds upstream.
+Only failures that are worth another channel move on; where a policy names another model, its chain comes after. The walk holds at
+most one attempt at a time, so releasing the walk releases everything that the request holds upstream.
 """
 
 from collections.abc import Callable, Iterator
 
 import trio
-from attrs import define, field
+from attrs import define, evolve, field
 
 from trioproxy.call import Call
 from trioproxy.channel import ChannelState
-from trioproxy.errors import ChainExhausted, Fault, FaultKind, Limited
+from trioproxy.config.model import Model
+from trioproxy.errors import ChainExhausted, Fault, FaultKind, Limited, Refusal
 from trioproxy.family import Family
 from trioproxy.journal import AttemptRecord
 from trioproxy.phases import pacing
-from trioproxy.phases.admit import Admission
+from trioproxy.phases.admit import Admission, Admitter
 from trioproxy.phases.attempt import Attempt
+from trioproxy.phases.fallback import StandIn, StandIns
 from trioproxy.policy.chain import Candidate, Chain
 from trioproxy.policy.pace import Sent
 from trioproxy.policy.throttle import Short
@@ -36,6 +38,8 @@ class Walk:
     exhausted: Callable[..., ChainExhausted]
     rewrite_model: str | None = None
     admission: Admission | None = None
+    stand_ins: StandIns | None = None  # None where no other model may answer
+    stand_in: str = field(init=False, default="")  # the model whose chain this is, where it is not the one asked for
     committed: Attempt | None = field(init=False, default=None)
     error: ChainExhausted | None = field(init=False, default=None)
     decided: trio.Event = field(init=False, factory=trio.Event)
@@ -50,14 +54,61 @@ class Walk:
     _steps: list[Candidate] = field(init=False)  # may grow while they are gone through
     _left: Iterator[Candidate] = field(init=False)
     _places: int = field(init=False)  # who is passed over because of a limit of its own takes none
+    _waited: float = field(init=False, default=0.0)  # in queues, for models before this one
 
     def __attrs_post_init__(self) -> None:
-        self._steps = [*self.chain.steps, *self.chain.beyond]
+        self._set_out(self.chain)
+
+    def _set_out(self, chain: Chain) -> None:
+        self.chain = chain
+        self._steps = [*chain.steps, *chain.beyond]
         self._left = iter(self._steps)
-        self._places = len(self.chain.steps)
+        self._places = len(chain.steps)
+
+    async def enter(self, admitter: Admitter, model: Model, user: bytes, live: Callable[[float], Chain]) -> None:
+        """Have what the call needs held for it, or for a stand-in. Raises `Refusal`. Cancelled, nothing is held."""
+        refused: Refusal | None = None
+        try:
+            self.admission = await admitter.admit(self.call, model, self.chain, user, live=live)
+        except Refusal as refusal:
+            refused = refusal.with_traceback(None)  # which has this frame in it
+        if refused is None:
+            if self.admission is not None and self.admission.turn is not None:
+                self._set_out(self.admission.turn.chain)
+            return
+        stand_in = None if self.stand_ins is None else await self.stand_ins.after_refusal(refused)
+        if stand_in is None:
+            if refused.limited is not None:
+                refused.limited = evolve(refused.limited, fallback_allowed=self.stand_ins is not None)
+            raise refused
+        self._waited = refused.queued
+        self._turn_to(stand_in)
+
+    def _turn_to(self, stand_in: StandIn) -> None:
+        self.stand_in = self.rewrite_model = stand_in.model
+        self.admission = stand_in.admission
+        held = None if self.admission is None else self.admission.turn
+        self._set_out(stand_in.chain if held is None else held.chain)
 
     async def go(self, nursery: trio.Nursery) -> None:
         """Begin the next attempt, or decide where none is left. Cancelled, it leaves what it holds to `release`."""
+        while not await self._begun(nursery):
+            if self.stand_ins is None or not await self._replaced(self.stand_ins):
+                self._decide()
+                return
+
+    async def _replaced(self, stand_ins: StandIns) -> bool:
+        """Whether another model is asked from here on; what was held for the one before is given back in any case."""
+        if self.admission is not None:
+            self.admission.refund()
+        stand_in = await stand_ins.after_exhaustion(self._exhausted(out_of_time=self._late))
+        if stand_in is None:
+            return False
+        self._waited = self.queued or 0.0
+        self._turn_to(stand_in)
+        return True
+
+    async def _begun(self, nursery: trio.Nursery) -> bool:
         for step in self._left:
             now = trio.current_time()
             self._late = now + self.call.policy.min_attempt > self.call.deadlines.start
@@ -69,8 +120,8 @@ class Walk:
                 continue
             self._places -= 1
             nursery.start_soon(self._attempt, self._next(step), nursery)
-            return
-        self._decide()
+            return True
+        return False
 
     def _decide(self) -> None:
         if self.committed is None:
@@ -85,6 +136,8 @@ class Walk:
             alone = step is self._steps[-1] or self._steps.count(step) > 1
             said = await self.channels.decide(channel.tempo.may_send, step.model, need, now, alone=alone)
             if isinstance(said, Short):
+                if self.admission is not None:
+                    self.admission.forgo(step)
                 if said.rule == pacing.WARMUP:  # after the others it may still be asked
                     self._steps.append(step)
                 else:
@@ -117,13 +170,15 @@ class Walk:
 
     def _next(self, step: Candidate) -> Attempt:
         channel = self.channels.state[step.channel]
-        callers_name = step.bound or step.model == self.call.facts.model
+        callers_name = not self.stand_in and (step.bound or step.model == self.call.facts.model)
         attempt = self._current = Attempt(
             self.call, channel, step.model, self.channels, self.wall, self.rewrite_model, callers_name
         )
         attempt.resort = step.resort
         if self.admission is not None:
             attempt.longest = self.admission.longest(step)
+            if (slot := self.admission.slot()) is not None:
+                attempt.hold(slot)
         attempt.sent, self._sent = self._sent, None
         return attempt
 
@@ -173,6 +228,12 @@ class Walk:
         if attempt is None or attempt.decided:
             return self._upstream_time
         return self._upstream_time + trio.current_time() - attempt.asked
+
+    @property
+    def queued(self) -> float | None:
+        """Seconds in the queue of its class; None where it never was before one."""
+        waited = None if self.admission is None else self.admission.queued
+        return self._waited or None if waited is None else self._waited + waited
 
     @property
     def limited(self) -> bool:

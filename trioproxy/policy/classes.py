@@ -1,4 +1,4 @@
-"""The five traffic classes and how each waits, as frozen data.
+"""The five traffic classes and how each waits, as frozen data; a class of an operator's own waits as the fields say.
 
 Classes are served by `priority`, the smallest first; `share` is the part of what passes that a class gets even then, so
 that none starves. What a class waits for is capacity; the queue is bounded in places and in time, and refuses at once
@@ -20,9 +20,9 @@ class QueuePolicy:
     to its guaranteed part of the pool waits for what was lent meanwhile. `output_headroom` multiplies the estimated output.
     """
 
-    priority: int
-    bound: int = field(validator=validators.ge(0))
-    max_wait: float = field(validator=validators.ge(0.0))
+    priority: int = 1
+    bound: int = field(default=256, validator=validators.ge(0))
+    max_wait: float = field(default=10.0, validator=validators.ge(0.0))
     share: float = field(default=0.0, validator=[validators.ge(0.0), validators.lt(1.0)])
     otherwise: Literal["fallback", "refuse", "defer"] = "refuse"
     tokens_per_minute: int | None = field(default=None, validator=validators.optional(validators.gt(0)))
@@ -30,6 +30,10 @@ class QueuePolicy:
     reclaim: float = field(default=5.0, validator=validators.gt(0.0))
     output_headroom: float = field(default=1.0, validator=validators.ge(1.0))
     pause_in_incident: bool = False
+
+    @property
+    def pooled(self) -> bool:
+        return self.tokens_per_minute is not None
 
     def __attrs_post_init__(self) -> None:
         if self.reclaim > self.burst:

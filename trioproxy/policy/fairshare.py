@@ -81,6 +81,26 @@ class FairShare:
         if self.pool:
             self.pool.exit(ticket.tenant, now)
 
+    def passed(self, name: str, cost: int, weight: float, now: float) -> None:
+        """A call that found nobody waiting was given so much, so its tenant goes behind those that were given less."""
+        assert not self.waiting, "where somebody waits, calls stand in line"
+        tenant = self.tenants.get(name) or self._newcomer(name, now)
+        tenant.seen = now
+        self._served = tenant.counter = max(tenant.counter, self._served)
+        tenant.counter += cost / weight
+
+    def board(self, ticket: Ticket, now: float) -> None:
+        """What `join` and `fly` come to where nobody waits."""
+        tenant = self.tenants.get(ticket.tenant) or self._newcomer(ticket.tenant, now)
+        tenant.seen, tenant.weight = now, ticket.weight
+        tenant.counter = max(tenant.counter, self._served)
+        tenant.flying += 1
+        ticket.borrowed = self.covered_in(ticket, now) > 0.0
+        self._served = tenant.counter if ticket.borrowed else self._served
+        if self.pool:
+            self.pool.enter(tenant.name)
+        self._charge(ticket, ticket.cost, now)
+
     def covered_in(self, ticket: Ticket, now: float) -> float:
         """Seconds until the tenant's guarantee pays for the ticket: 0.0 now, `math.inf` never."""
         return self.pool.covered_in(ticket.tenant, ticket.cost, now) if self.pool else math.inf
@@ -134,6 +154,7 @@ class FairShare:
                 unspent=pool.unspent(tenant.name, now) if pool else 0.0,
                 assured=tenant.assured,
                 borrowed=tenant.borrowed,
+                reclaimed=pool.reclaimed(tenant.name, now) if pool and tenant.waiting else 0.0,
                 waiting=tenant.waiting,
                 flying=tenant.flying,
             )
@@ -173,11 +194,7 @@ class FairShare:
 
     def _newcomer(self, name: str, now: float) -> Tenant:
         if len(self.tenants) >= self._sweep_at:
-            kept = {
-                key: tenant
-                for key, tenant in self.tenants.items()
-                if tenant.waiting or tenant.flying or now < tenant.seen + MEMORY
-            }
+            kept = {key: each for key, each in self.tenants.items() if each.busy or now < each.seen + MEMORY}
             self.tenants = kept
             self._sweep_at = max(64, 2 * len(kept))
         return self.tenants.setdefault(name, Tenant(name))

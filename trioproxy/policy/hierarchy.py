@@ -6,25 +6,13 @@ regained. A limiter that observes and objects is not charged, as if it had refus
 """
 
 from collections import Counter
-from collections.abc import Iterable
 
 from attrs import define, field, frozen
 
-from trioproxy.policy.account import Account, Accounts
+from trioproxy.policy.account import Accounts
+from trioproxy.policy.gauge import Gauge, Least, gauge, gauges, least
 from trioproxy.policy.limits import NOTHING, Dimension, Limiter, Need
-from trioproxy.policy.reservation import Denial, Hold, Objection, Path, Rank, Reservation, Scope, Step
-
-
-@frozen
-class Gauge:
-    """One limiter, for headers, budget alerts and the dashboard. `reset_after` is seconds until it is all free."""
-
-    scope: Scope
-    dimension: Dimension
-    limit: int
-    remaining: int
-    reset_after: float
-    observe: bool
+from trioproxy.policy.reservation import Denial, Hold, Objection, Path, Rank, Reservation, Step
 
 
 @frozen
@@ -52,6 +40,15 @@ class Quota:
         self, path: Path, need: Need, now: float, wall: float, *, at_channel: Need | None = None
     ) -> Reservation | Denial:
         """Hold `need` at every caller's scope and `at_channel` (by default the same) at the channel, or nothing at all."""
+        outcome = self.ask(path, need, now, wall, at_channel=at_channel)
+        if isinstance(outcome, Denial):
+            self.deny(outcome)
+        return outcome
+
+    def ask(
+        self, path: Path, need: Need, now: float, wall: float, *, at_channel: Need | None = None
+    ) -> Reservation | Denial:
+        """As `reserve`, for one who waits and asks again: a denial counts where it is the last word, by `deny`."""
         objections: list[Objection] = []
         callers = self._ask(path.callers, need, now, wall, objections=objections)
         channel = None
@@ -68,11 +65,16 @@ class Quota:
         self._open.add(reservation)
         return reservation
 
+    def deny(self, denial: Denial) -> None:
+        """Count a denial, and what only observed it."""
+        self._observed.update(objection.limiter for objection in denial.observed)
+        self._denials[denial.binding.limiter] += 1
+
     def move(self, reservation: Reservation, channel: Step, need: Need, *, now: float, wall: float) -> Denial | None:
         """Failover: the channel's part goes to another channel, the callers' parts stay as they are.
 
-        Refused, nothing changes. What the failed attempt used at the old channel is told by `leave` beforehand; without
-        that it is given back whole.
+        Refused, nothing changes and nothing is counted. What the failed attempt used at the old channel is told by `leave`
+        beforehand; without that it is given back whole.
         """
         assert not reservation.settled, "a settled reservation holds nothing that could move"
         objections: list[Objection] = []
@@ -118,29 +120,19 @@ class Quota:
 
     def gauges(self, path: Path, now: float, wall: float) -> list[Gauge]:
         """Every limiter of a path, outermost first."""
-        return _gauges(self.accounts.of(path.steps, now, wall), now, wall)
+        return gauges(self.accounts.of(path.steps, now, wall), now, wall)
 
     def tightest(self, path: Path, now: float, wall: float) -> list[Gauge]:
         """Of each dimension the limiter of a path that has least left; those that only observe are passed over."""
-        return [_gauge(account, limiter, now, wall) for _, account, limiter in self.least(path.steps, now, wall)]
+        return [gauge(account, limiter, now, wall) for _, account, limiter in self.least(path.steps, now, wall)]
 
-    def least(self, steps: tuple[Step, ...], now: float, wall: float) -> list[tuple[int, Account, Limiter]]:
+    def least(self, steps: tuple[Step, ...], now: float, wall: float) -> list[Least]:
         """The same as the limiters themselves, with what is left of each."""
-        least: dict[int, tuple[int, Account, Limiter]] = {}
-        for account in self.accounts.of(steps, now, wall):
-            for limiter in account.limiters:
-                rule = limiter.rule
-                if rule.observe:
-                    continue
-                left = limiter.remaining(now, wall)
-                known = least.get(rule.place)
-                if known is None or left < known[0]:
-                    least[rule.place] = left, account, limiter
-        return list(least.values())
+        return least(self.accounts.of(steps, now, wall), now, wall)
 
     def readings(self, now: float, wall: float) -> list[Gauge]:
         """Every limiter that is not at rest, or that a call has met since it was last."""
-        return _gauges(self.accounts, now, wall)
+        return gauges(self.accounts, now, wall)
 
     def statistics(self) -> QuotaStatistics:
         needs = [reservation.callers.need for reservation in self._open]
@@ -173,19 +165,8 @@ class Quota:
     def _judge(self, objections: list[Objection]) -> Denial | None:
         """None where all that objected only observe."""
         observed = [objection for objection in objections if objection.rule.observe]
-        self._observed.update(objection.limiter for objection in observed)
         if len(observed) == len(objections):
+            self._observed.update(objection.limiter for objection in observed)
             return None
         binding = max((each for each in objections if not each.rule.observe), key=lambda each: each.wait)
-        self._denials[binding.limiter] += 1
         return Denial(binding, tuple(observed))
-
-
-def _gauges(accounts: Iterable[Account], now: float, wall: float) -> list[Gauge]:
-    return [_gauge(account, limiter, now, wall) for account in accounts for limiter in account.limiters]
-
-
-def _gauge(account: Account, limiter: Limiter, now: float, wall: float) -> Gauge:
-    rule = limiter.rule
-    left, reset = limiter.remaining(now, wall), limiter.reset_after(now, wall)
-    return Gauge(account.scope, rule.dimension, rule.limit, left, reset, rule.observe)

@@ -132,3 +132,9 @@ class Pool:
             return 0.0
         guarantee.meter.refill(now)
         return guarantee.meter.level
+
+    def reclaimed(self, tenant: str, now: float) -> float:
+        """Tokens of the tenant's guarantee that the pool does not have, being lent: what comes in goes to it first."""
+        unspent = max(0.0, self.unspent(tenant, now))
+        self.meter.refill(now)
+        return max(0.0, unspent - max(0.0, self.meter.level))

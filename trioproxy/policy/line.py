@@ -9,7 +9,7 @@ from trioproxy.policy.classes import QueuePolicy
 from trioproxy.policy.fairshare import FairShare
 from trioproxy.policy.round import Round
 from trioproxy.policy.tenant import Lane, Tenant, TenantShare
-from trioproxy.policy.tickets import Objection, Refused, State, Ticket, Why
+from trioproxy.policy.tickets import Capacity, Objection, Refused, State, Ticket, Why
 
 # Half of the weight of the measured drain is from the last 20 s under load: some dozens of calls, and soon over an incident.
 DRAIN_MEMORY = 30.0
@@ -69,6 +69,15 @@ class Line:
         ticket.arrived = now
         ticket.expires = min(ticket.deadline, now + self.policy.max_wait)
         return self.share.join(ticket, now)
+
+    def through(self, ticket: Ticket, capacity: Capacity, now: float) -> bool:
+        """Nobody waits in any class: grant the ticket, its state and number given, where it fits now."""
+        if self.paused or self.share.pool_wait(ticket, now) or capacity(ticket, now) is not None:
+            return False
+        ticket.state = State.GRANTED
+        ticket.arrived = ticket.granted_at = now
+        self.share.board(ticket, now)
+        return True
 
     def missed(self, ticket: Ticket) -> None:
         """Another class was given a ticket. What this one has coming never exceeds what its next ticket costs."""

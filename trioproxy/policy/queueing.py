@@ -66,14 +66,15 @@ class Queues:
         """
         assert ticket.state is State.GONE, "a ticket is offered once"
         assert not ticket.sequence, "a ticket is offered once"
-        walk = Round(now, self.capacity)
         if ticket.deadline <= now:
-            walk.refused.append(Refused(ticket, Why.DEADLINE, None))
-            return self._moves(walk)
+            return Moves((), (Refused(ticket, Why.DEADLINE, None),), self._wake_at())
         self._sequence += 1
         ticket.sequence = self._sequence
         ticket.state = State.WAITING
         line = self.lines[ticket.traffic_class]
+        if not self.waiting and line.through(ticket, self.capacity, now):
+            return Moves((ticket,), (), math.inf)
+        walk = Round(now, self.capacity)
         heads = line.join(ticket, now)
         self._advance(walk, serve=heads)
         if ticket.state is State.WAITING:
@@ -101,6 +102,8 @@ class Queues:
 
     def pump(self, now: float) -> Moves:
         """Time has come, or capacity has grown: drop whose time has passed, and grant what fits."""
+        if not self.waiting:
+            return Moves((), (), math.inf)
         walk = Round(now, self.capacity)
         self._advance(walk, serve=True)
         return self._moves(walk)
@@ -177,7 +180,10 @@ class Queues:
         if len(entries) > 64 + 2 * self.waiting:  # most are of tickets that are gone
             entries[:] = [entry for entry in entries if entry[2].state is State.WAITING]
             heapq.heapify(entries)
+        return Moves(tuple(walk.granted), tuple(walk.refused), self._wake_at())
+
+    def _wake_at(self) -> float:
+        entries = self._expiries
         while entries and entries[0][2].state is not State.WAITING:
             heapq.heappop(entries)
-        wake_at = min(self._retry_at, entries[0][0] if entries else math.inf)
-        return Moves(tuple(walk.granted), tuple(walk.refused), wake_at)
+        return min(self._retry_at, entries[0][0]) if entries else math.inf

@@ -56,8 +56,9 @@ class Round:
         if objection.at in ticket.scopes:
             self.blocked[objection.at] = ticket.scopes.index(objection.at)
             self._count(share, objection.at)
-        if objection.wait is not None:
-            self.retry(objection.wait)
+        soon = objection.again if objection.wait is None else objection.wait
+        if soon is not None:
+            self.retry(soon)
 
     def retry(self, seconds: float) -> None:
         self.retry_at = min(self.retry_at, self.now + max(seconds, SOONEST))

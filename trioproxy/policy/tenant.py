@@ -30,6 +30,10 @@ class Tenant:
     borrowed: int = 0
     lanes: dict[tuple[Hashable, ...], Lane] = field(factory=dict)
 
+    @property
+    def busy(self) -> bool:
+        return bool(self.waiting or self.flying)
+
     def put(self, ticket: Ticket) -> bool:
         """The ticket waits, last in its lane. Whether it is at the head, its lane being new."""
         lane = self.lanes.setdefault(ticket.scopes, OrderedDict())
@@ -59,7 +63,10 @@ class Tenant:
 
 @frozen
 class TenantShare:
-    """What one tenant has of its class: `guaranteed` tokens a second, of which `unspent` tokens are saved up."""
+    """What one tenant has of its class: `guaranteed` tokens a second, of which `unspent` tokens are saved up.
+
+    `assured` and `borrowed` are what it was given so far, `reclaimed` the tokens that it waits for because they are lent.
+    """
 
     tenant: str
     weight: float
@@ -67,5 +74,6 @@ class TenantShare:
     unspent: float
     assured: int
     borrowed: int
+    reclaimed: float
     waiting: int
     flying: int

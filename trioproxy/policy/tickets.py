@@ -62,11 +62,13 @@ class Ticket:
 class Objection:
     """Why a need does not fit now: the binding scope, and the seconds until it would by refill alone.
 
-    `math.inf` is never. None is unknown: it depends on a call that has to give something back.
+    `math.inf` is never. None is unknown: it depends on a call that has to give something back; `again` is then after how many
+    seconds it is worth asking without that.
     """
 
     at: Hashable
     wait: float | None
+    again: float | None = None
 
 
 # None: it fitted, and has been taken.
