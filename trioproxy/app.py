@@ -15,12 +15,16 @@ import trio
 
 from trioproxy.assembly import build
 from trioproxy.config.model import Config
+from trioproxy.config.secrets import DATABASE
 from trioproxy.doors.data import DataDoor
 from trioproxy.gateway import Gateway
 from trioproxy.http.wire import Dial, Dialer
 from trioproxy.journal import Journal
+from trioproxy.memory import Memory
 from trioproxy.ops.lag import LoopLag
 from trioproxy.ops.log import LAST_WORDS, Log
+from trioproxy.store.opening import open_store
+from trioproxy.store.store import Store
 
 
 @asynccontextmanager
@@ -37,8 +41,10 @@ async def open_gateway(
     `credentials` is the provider key of each channel by name, as `config.secrets.resolve_all` gives it; a channel without one
     that needs one is skipped. `dial` opens connections; tests and simulations bring their own.
     """
-    gateway = build(config, credentials or {}, dial=dial or Dialer(), journal=journal or Journal(), wall=wall)
-    async with trio.open_nursery() as nursery:
+    journal = journal or Journal()
+    store = open_store(config, (credentials or {}).get(DATABASE), journal, wall)
+    gateway = build(config, credentials or {}, dial=dial or Dialer(), journal=journal, wall=wall)
+    async with trio.open_nursery() as nursery, _remembering(gateway, store, config.state.snapshot_every, nursery):
         nursery.start_soon(gateway.supervisor.sweep)
         nursery.start_soon(gateway.supervisor.silence.watch)
         if gateway.line.admitter is not None:
@@ -48,6 +54,30 @@ async def open_gateway(
         finally:
             gateway.supervisor.close()
             nursery.cancel_scope.cancel("gateway closed")
+
+
+@asynccontextmanager
+async def _remembering(
+    gateway: Gateway, store: Store | None, every: float, nursery: trio.Nursery
+) -> AsyncGenerator[None]:
+    """What is remembered is taken up, kept from then on, and once more at the end."""
+    if store is None:
+        yield
+        return
+    gateway.store = gateway.line.store = store
+    try:
+        memory = Memory(store, gateway.supervisor, gateway.line, gateway.line.wall)
+        troubles = memory.restore()
+        store.start()
+        for trouble in troubles:
+            store.tell(trouble)
+        nursery.start_soon(memory.run, every)
+        try:
+            yield
+        finally:
+            memory.keep()
+    finally:
+        store.close()
 
 
 async def serve(

@@ -126,6 +126,7 @@ class RefusalKind(enum.Enum):
     RATE_LIMITED = "rate_limit_exceeded"
     OVER_BUDGET = "budget_exceeded"
     OUT_OF_BALANCE = "insufficient_balance"
+    UNRECORDABLE = "ledger_unavailable"
 
 
 @frozen

@@ -24,6 +24,7 @@ from trioproxy.lifecycle import Line, exchange
 from trioproxy.phases import answering, settle
 from trioproxy.phases.authenticate import ANONYMOUS
 from trioproxy.policy.hierarchy import Gauge, QuotaStatistics
+from trioproxy.store.store import Store
 from trioproxy.supervisor import Supervisor
 
 _MODELS = "/v1/models"
@@ -39,6 +40,7 @@ class Gateway:
     supervisor: Supervisor
     endpoints: Mapping[str, Endpoint]
     dialect: Dialect  # of the errors of paths that belong to no dialect
+    store: Store | None = None  # what is remembered beyond the process; None where nothing is
 
     @property
     def journal(self) -> Journal:

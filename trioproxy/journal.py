@@ -92,6 +92,7 @@ class ExchangeEnded:
     fallback: str = ""  # the model that answered in place of the one asked for, where a policy allowed it
     # What the same tokens would have cost at the channel of first choice, micro-USD; None where that was asked, or is unknown.
     preferred_cost: int | None = None
+    user: str = ""  # the end user, where it has limits of its own
 
 
 @frozen
@@ -137,6 +138,9 @@ class AnswerBegan:
     tenant: str
     estimated_input: int
     estimated_output: int
+    provider_model: str = ""
+    traffic_class: str = ""
+    user: str = ""  # the end user, where it has limits of its own
 
 
 @frozen
@@ -239,6 +243,10 @@ class Journal:
     # Replaced and never changed, so that one may come or leave while an event is being told.
     _subscribers: tuple[Subscriber, ...] = field(init=False, default=())
     broken: int = field(init=False, default=0)
+
+    @property
+    def subscribers(self) -> tuple[Subscriber, ...]:
+        return self._subscribers
 
     def subscribe(self, subscriber: Subscriber) -> None:
         self._subscribers = (*self._subscribers, subscriber)

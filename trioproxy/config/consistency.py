@@ -12,7 +12,7 @@ from attrs import frozen
 
 from trioproxy.config.limits import Quotas, QuotaSettings, Team, Tenant
 from trioproxy.config.lines import Path
-from trioproxy.config.model import Channel, Config, Key, Listen, Model
+from trioproxy.config.model import Channel, Config, Key, Listen, Model, State
 from trioproxy.config.rules import Address, is_loopback, shown
 
 Finding = tuple[Path, str]
@@ -32,6 +32,7 @@ class Parts:
     organization: Quotas
     tenants: Mapping[int, Tenant]
     teams: Mapping[int, Team]
+    state: State
 
     @classmethod
     def of(cls, config: Config) -> "Parts":
@@ -46,6 +47,7 @@ class Parts:
             organization=config.organization,
             tenants=dict(enumerate(config.tenants)),
             teams=dict(enumerate(config.teams)),
+            state=config.state,
         )
 
 
@@ -60,6 +62,7 @@ def findings(parts: Parts) -> Iterator[Finding]:
     for index, model in parts.models.items():
         yield from _links(("models", index), model, parts.channel_names)
     yield from _twice("tenants", "name", ((index, tenant.name) for index, tenant in parts.tenants.items()))
+    yield from _state(parts.state)
     if parts.listen:
         yield from _door(parts.listen, has_keys=parts.has_keys)
 
@@ -104,3 +107,17 @@ def _door(listen: Listen, *, has_keys: bool) -> Iterator[Finding]:
     if not has_keys and not listen.open and not Address.of(listen.data).loopback:
         told = "can be reached from other machines and there are no [[keys]]"
         yield ("listen", "data"), f"{shown(listen.data)} {told}: add keys (`trioproxy keys new`), or say open = true"
+
+
+def _state(state: State) -> Iterator[Finding]:
+    if state.path is None:
+        for name in ("url", "spool"):
+            if getattr(state, name) is not None:
+                yield (
+                    ("state", name),
+                    "does nothing without path: give the path of the file, or of what stands beside it",
+                )
+    elif not state.path:
+        yield ("state", "path"), '"" is no path: give one, such as "trioproxy.db", or leave it out to keep nothing'
+    elif "://" in state.path:
+        yield ("state", "path"), 'is no file: give a database\'s address by url, such as { env = "DATABASE_URL" }'

@@ -18,7 +18,7 @@ from trioproxy.config import consistency, fitting
 from trioproxy.config.limits import Quotas, QuotaSettings, Team, Tenant
 from trioproxy.config.lines import Path as KeyPath
 from trioproxy.config.lines import key_lines
-from trioproxy.config.model import Channel, ClassPolicy, Config, Key, Listen, Logging, Model
+from trioproxy.config.model import Channel, ClassPolicy, Config, Key, Listen, Logging, Model, State
 from trioproxy.config.rules import NAME, preset, shown
 from trioproxy.config.structure import structure, unknown
 from trioproxy.errors import ConfigError, ConfigFault
@@ -27,7 +27,7 @@ from trioproxy.policy.breaker import BreakerPolicy
 T = TypeVar("T")
 
 SECTIONS = ["listen", "defaults", "channels", "models", "keys", "classes", "log"]
-SECTIONS += ["quota", "organization", "tenants", "teams"]
+SECTIONS += ["quota", "organization", "tenants", "teams", "state"]
 BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -116,6 +116,7 @@ class Reading:
         channels, models = self._list("channels", Channel), self._list("models", Model)
         keys = self._list("keys", Key)
         quota, organization = self._table("quota", QuotaSettings), self._table("organization", Quotas)
+        state = self._table("state", State) or State()
         tenants, teams = self._list("tenants", Tenant), self._list("teams", Team)
         for section, what in (("channels", "a place to send to"), ("models", "a name to ask for")):
             if section not in self.raw:
@@ -132,6 +133,7 @@ class Reading:
             organization=organization or Quotas(),
             tenants=tenants,
             teams=teams,
+            state=state,
         )
         self.found += consistency.findings(parts)
         self.found += fitting.findings(parts)
@@ -150,6 +152,7 @@ class Reading:
             organization=organization,
             tenants=tuple(tenants.values()),
             teams=tuple(teams.values()),
+            state=state,
         )
 
     def _policies(self) -> tuple[ClassPolicy, str | BreakerPolicy, Mapping[str, ClassPolicy]]:

@@ -18,6 +18,7 @@ from trioproxy.errors import ConfigError, ConfigFault
 Read = Callable[[str], str]
 
 VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
+DATABASE = "[state] url"  # under this name its address is found; no channel can be called so
 HEADER_SAFE = re.compile(r"[\x21-\x7e]+")
 
 
@@ -53,7 +54,7 @@ def resolve(secret: Secret, environ: Mapping[str, str], read: Read) -> str:
 
 
 def credentials(config: Config, environ: Mapping[str, str], read: Read | None = None) -> dict[str, Credential]:
-    """Every channel's credential by the channel's name; channels without one are left out.
+    """Every channel's credential by the channel's name, and the database's address; channels without one are left out.
 
     `read` gives a file's text and may raise OSError or UnicodeDecodeError; by default the file is read. Raises
     `ConfigError` with the faults of all channels.
@@ -68,6 +69,13 @@ def credentials(config: Config, environ: Mapping[str, str], read: Read | None = 
             found[channel.name] = Credential(source_of(channel.api_key), value)
         except ConfigError as exc:
             faults += [ConfigFault(f"channels[{index}].api_key", fault.message) for fault in exc.faults]
+    if config.state.url is not None:
+        try:
+            found[DATABASE] = Credential(
+                source_of(config.state.url), resolve(config.state.url, environ, read or read_file)
+            )
+        except ConfigError as exc:
+            faults += [ConfigFault("state.url", fault.message) for fault in exc.faults]
     if faults:
         raise ConfigError(faults)
     return found

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from trioproxy.config.load import BARE_KEY
-from trioproxy.config.model import Channel, Config, Secret
+from trioproxy.config.model import Channel, Config, Secret, State
 from trioproxy.config.rules import holds_credential
 
 MASK = "<masked>"
@@ -34,6 +34,7 @@ def _document(config: Config) -> Iterator[str]:
     yield f"breaker = {_value(config.breaker)}"
     for name, policy in config.classes.items():
         yield from _table(f"[classes.{_key(name)}]", policy)
+    yield from _table("[state]", _hidden(config.state))
     yield from _table("[quota]", config.quota)
     yield from _table("[organization]", config.organization)
     for tenant in config.tenants:
@@ -87,9 +88,15 @@ def _key(name: str) -> str:
     return name if BARE_KEY.fullmatch(name) else toml_string(name)
 
 
+def _hidden(state: State) -> State:
+    return attrs.evolve(state, url=_mask(state.url))
+
+
+def _mask(secret: Secret | None) -> Secret | None:
+    return secret if secret is None or secret.value is None else Secret(value=MASK)
+
+
 def _masked(channel: Channel) -> Channel:
-    secret = channel.api_key
-    if secret is not None and secret.value is not None:
-        secret = Secret(value=MASK)
+    secret = _mask(channel.api_key)
     headers = {name: MASK if holds_credential(name) else value for name, value in channel.headers.items()}
     return attrs.evolve(channel, api_key=secret, headers=headers)

@@ -14,7 +14,8 @@ late success cannot close an open breaker. `abandon` returns a lease and is no e
 
 import enum
 from collections import deque
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from attrs import define, field, frozen, validators
 
@@ -166,3 +167,22 @@ class Breaker:
         self.state = state
         self._epoch += 1
         self._leases = self._successes = 0
+
+    def snapshot(self, now: float) -> dict[str, Any]:
+        """Plain values, for a store: ages and remaining seconds, since another clock will read them."""
+        return {
+            "state": self.state.value,
+            "remaining": self.until - now,
+            "ages": [now - failure for failure in self._failures],
+        }
+
+    def restore(self, kept: Mapping[str, Any], now: float, age: float) -> None:
+        """Take up what `snapshot` gave `age` seconds ago. Probes that were out then are not: nobody will answer for them.
+
+        Raises `KeyError`, `TypeError` or `ValueError` for what no snapshot is; then nothing has changed.
+        """
+        state = State(kept["state"])
+        until = now - age + float(kept["remaining"])
+        self._failures = deque(now - age - float(since) for since in kept["ages"])
+        self.until = until if state is not State.CLOSED else 0.0
+        self._move(State.CLOSED if state is State.HALF_OPEN and not self.policy.probes else state)

@@ -8,6 +8,9 @@ a provider that is still refusing is asked once per cooldown, not once per call.
 its time, so a trial holds the others up for `TRIAL` seconds only: else one 429 could close a channel for minutes.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from attrs import define, field
 
 # Without a hint: 1 s, doubling to 60 s.
@@ -103,3 +106,16 @@ class Standing:
         self.parked = parked
         self.why = why
         self._trial = None
+
+    def snapshot(self, now: float) -> dict[str, Any] | None:
+        """Plain values, for a store; None where all is in order. A trial that is out is not kept."""
+        if not self._strikes:
+            return None
+        told = {"parked": self.parked, "why": self.why, "strikes": self._strikes, "parks": self._parks}
+        return {"remaining": self.until - now, **told}
+
+    def restore_from(self, kept: Mapping[str, Any], now: float, age: float) -> None:
+        """Take up what `snapshot` gave `age` seconds ago. Raises `KeyError`, `TypeError` or `ValueError`."""
+        until, strikes, parks = now - age + float(kept["remaining"]), int(kept["strikes"]), int(kept["parks"])
+        self.parked, self.why = bool(kept["parked"]), str(kept["why"])
+        self.until, self._strikes, self._parks, self._trial = until, strikes, parks, None

@@ -1,0 +1,47 @@
+"""What the store needs of a database, SQLite's or PostgreSQL's, and how their troubles are told.
+
+Statements are written once: `?` for parameters, and the few words in braces that the two spell differently. Objects are
+used by one thread at a time.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+from trioproxy.errors import TrioproxyError
+
+Row = tuple[Any, ...]
+
+
+class DatabaseTrouble(TrioproxyError):
+    """The database did not do what it was asked. `broken`: its file is damaged, and no second try will help."""
+
+    def __init__(self, why: str, *, broken: bool = False) -> None:
+        super().__init__(why)
+        self.why = why
+        self.broken = broken
+
+
+class Database(Protocol):
+    """One connection. Everything raises `DatabaseTrouble`."""
+
+    words: dict[str, str]  # integer, real, bytes, clustered; day: of the column `started`
+
+    def begin(self) -> None: ...
+
+    def commit(self) -> None: ...
+
+    def rollback(self) -> None:
+        """Never raises."""
+
+    def execute(self, statement: str, values: Sequence[Any] = ()) -> list[Row]: ...
+
+    def insert(self, statement: str, rows: Iterable[Sequence[Any]]) -> None: ...
+
+    def size(self) -> int:
+        """Bytes that rows and indexes take, room that deleted ones left not counted."""
+        ...
+
+    def shrink(self) -> None:
+        """Give room of deleted rows back to the disk, some at a time."""
+
+    def close(self) -> None: ...
