@@ -32,6 +32,7 @@ async def test_every_call_is_a_row_with_what_it_was_and_cost(tmp_path: Path, aut
         s.b.script(steps.chat("hello"))
         await s.post(headers=[("x-request-id", "one")])
         await s.stream()
+        await s.rest()
         (ended, _) = s.ended
     assert len(rows(path, "SELECT 1 FROM calls")) == 2
     found = rows(

@@ -17,6 +17,7 @@ COMMANDS = {
     "chain": "Show which channels answer for a model, in which order, and why.",
     "config": "Show the effective configuration, defaults included.",
     "keys": "Make keys for callers.",
+    "ledger": "Tell what was used and what it cost.",
 }
 
 

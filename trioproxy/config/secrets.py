@@ -69,16 +69,28 @@ def credentials(config: Config, environ: Mapping[str, str], read: Read | None = 
             found[channel.name] = Credential(source_of(channel.api_key), value)
         except ConfigError as exc:
             faults += [ConfigFault(f"channels[{index}].api_key", fault.message) for fault in exc.faults]
-    if config.state.url is not None:
+    url = config.state.url
+    if url is not None:
         try:
-            found[DATABASE] = Credential(
-                source_of(config.state.url), resolve(config.state.url, environ, read or read_file)
-            )
+            found[DATABASE] = Credential(source_of(url), database_url(config, environ, read) or "")
         except ConfigError as exc:
-            faults += [ConfigFault("state.url", fault.message) for fault in exc.faults]
+            faults += exc.faults
     if faults:
         raise ConfigError(faults)
     return found
+
+
+def database_url(config: Config, environ: Mapping[str, str], read: Read | None = None) -> str | None:
+    """The address of the store's database; None where it is a file. Raises `ConfigError`."""
+    if config.state.url is None:
+        return None
+    try:
+        url = resolve(config.state.url, environ, read or read_file)
+    except ConfigError as exc:
+        raise ConfigError([ConfigFault("state.url", fault.message) for fault in exc.faults]) from exc
+    if not url.startswith(("postgresql://", "postgres://")):
+        raise ConfigError([ConfigFault("state.url", "does not begin with postgresql://")])
+    return url
 
 
 def resolve_all(config: Config, environ: Mapping[str, str], read: Read | None = None) -> dict[str, str]:
