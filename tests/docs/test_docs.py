@@ -74,6 +74,7 @@ SECTIONS: dict[str, tuple[type, ...]] = {
     "`[organization]`": (limits.Quotas,),
     "`[[tenants]]`": (limits.Tenant,),
     "`[[teams]]`": (limits.Team,),
+    "`[state]`": (model.State,),
 }
 
 

@@ -100,7 +100,7 @@ class _Opening:
         state = self.config.state
         ledger = Ledger(self.spool, self.wall, self.spool.size // 4)
         retention = Retention(state.retention_days * DAY, state.max_size)
-        writer = Writer(self.spool, database, importer, retention, self.wall)
+        writer = Writer(self.spool, database, importer, retention)
         assert state.path is not None
         in_memory = state.path == MEMORY and self.url is None
         reader = None if in_memory else partial(_reader, state.path, self.url)

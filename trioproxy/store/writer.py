@@ -19,7 +19,7 @@ from trioproxy.store.schema import EVENTS, SNAPSHOTS, insertion
 from trioproxy.store.spool import Spool
 
 EVERY = 0.1  # seconds between batches: a transaction costs about as much as ten rows
-FIRST_PAUSE, LAST_PAUSE = 0.25, 5.0  # seconds until a failing database is tried again
+FIRST_PAUSE, LAST_PAUSE = 0.25, 2.0  # seconds until a failing database is tried again
 TIDY = 60.0  # seconds between looks at what is too old
 CHUNK = 1000  # calls that are forgotten in one transaction
 DAY = 86_400.0
@@ -60,7 +60,6 @@ class Writer:
     database: Database
     importer: Importer
     retention: Retention
-    wall: Callable[[], float]
     # Called in the thread when trouble begins, and with "" when it is over; set by whoever starts it.
     told: Callable[[str], None] = field(init=False, default=lambda _why: None)
     why: str = field(init=False, default="")
@@ -75,7 +74,6 @@ class Writer:
     _thread: threading.Thread | None = field(init=False, default=None)
 
     def start(self) -> None:
-        self._tidied = self.wall()
         # A daemon: a disk that never answers keeps nobody from leaving, and what it holds up is in the spool.
         self._thread = threading.Thread(target=self._run, name="ledger", daemon=True)
         self._thread.start()
@@ -173,7 +171,9 @@ class Writer:
             job.done(result, None)
 
     def _tidy(self) -> None:
-        now = self.wall()
+        if self._written is None:
+            return
+        now = self._written.at  # clocks are the loop's affair
         if now < self._tidied + TIDY:
             return
         if not self.forget(now):
