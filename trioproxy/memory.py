@@ -13,6 +13,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
 import trio
 from attrs import define
 
@@ -27,7 +28,13 @@ from trioproxy.store.store import Store
 from trioproxy.supervisor import Supervisor
 
 VERSION = 1
-_BROKEN = (KeyError, TypeError, ValueError, AttributeError)  # what reading a snapshot that is none may raise
+_BROKEN = (
+    KeyError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    msgspec.DecodeError,
+)  # what reading a snapshot that is none may raise
 _READ = ("started", "ended", "key_id", "tenant", "end_user", "model", "channel", "input", "cached", "output", "cost")
 
 
@@ -78,8 +85,9 @@ class Memory:
         for family, take in taken.items():
             if family not in kept:
                 continue
-            at, _, body = kept[family]
+            at, _, text = kept[family]
             try:
+                body = msgspec.json.decode(text)
                 if body["version"] > VERSION:
                     raise ValueError(f"a newer version wrote it ({body['version']})")
                 take(body, max(0.0, self.wall() - at))

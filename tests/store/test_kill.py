@@ -105,7 +105,6 @@ async def test_what_was_answered_is_in_the_ledger_once_and_balances_add_up(
             (balance,) = [gauge for gauge in gateway.limits() if gauge.dimension is Dimension.BALANCE]
         rows = books.rows("SELECT request_id, reason, cost FROM calls")
         begun = books.rows("SELECT count(*) FROM begun")
-    print(len(load.answered), len(load.cut), collections.Counter(reason for _, reason, _ in rows), balance)
     times = collections.Counter(name for name, *_ in rows)
     assert len(load.answered) > 20 * kills
     assert load.answered <= times.keys()

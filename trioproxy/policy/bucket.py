@@ -86,7 +86,7 @@ class Bucket:
 
     def _refill(self, now: float) -> None:
         back = int((now - self._since + _SLACK) * self.rule.rate)
-        if back >= self._missing:
+        if not self._missing or back >= self._missing:
             self._missing = 0
             self._since = now
         elif back > 0:

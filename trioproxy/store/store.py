@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-import msgspec
 import trio
 from attrs import define, field, frozen
 
@@ -116,12 +115,12 @@ class Store:
         """Remember what the live state is now, by family; plain values. It is written soon, the newest only."""
         self.writer.kept = Kept(self.ledger.wall(), self.position, families)
 
-    def recalled(self) -> dict[str, tuple[float, int, Any]]:
-        """What was kept last, by family: when (Unix seconds), at which position, and what. Before `start`."""
+    def recalled(self) -> dict[str, tuple[float, int, bytes]]:
+        """What was kept last, by family: when (Unix seconds), at which position, and what, as JSON. Before `start`."""
         rows = self.writer.database.execute(
             "SELECT family, at, position, body FROM snapshots WHERE spool = ?", (self.writer.importer.number,)
         )
-        return {family: (at, position, msgspec.json.decode(bytes(body))) for family, at, position, body in rows}
+        return {family: (at, position, bytes(body)) for family, at, position, body in rows}
 
     def calls_since(self, position: int, columns: tuple[str, ...]) -> list[Row]:
         """The calls that some channel answered behind `position`, in order. Before `start`."""
