@@ -6,12 +6,15 @@ import shutil
 import socket
 import sqlite3
 import subprocess
+import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from attrs import define, field
+
+from trioproxy.config.secrets import DATABASE
 
 
 @define(eq=False)
@@ -45,11 +48,10 @@ def sqlite(folder: Path) -> Generator[Books]:
 @contextmanager
 def postgres(folder: Path) -> Generator[Books]:
     """A server of its own on a free port, without durability that a test does not look at. Needs Debian's postgresql."""
-    with server() as url:
+    with server() as running:
+        url = running.url
         path = folder / "gateway"
         toml = f'[state]\npath = "{path}"\nurl = {{ value = "{url}" }}\nsnapshot_every = 0.1\n'
-        from trioproxy.config.secrets import DATABASE
-
         yield Books(toml, path, url, {DATABASE: url})
 
 
@@ -63,10 +65,25 @@ def programs() -> Path:
     return Path(on_path).parent
 
 
+@define(eq=False)
+class Server:
+    """A PostgreSQL server that can be away for a while."""
+
+    url: str
+    control: list[str]
+    options: str
+
+    def start(self) -> None:
+        _run([*self.control, "-o", self.options, "start"])
+
+    def stop(self) -> None:
+        _run([*self.control, "-m", "immediate", "stop"])
+
+
 @contextmanager
-def server() -> Generator[str]:
-    """The URL of a fresh PostgreSQL server."""
-    folder = Path(subprocess.run(["mktemp", "-d"], capture_output=True, text=True, check=True).stdout.strip())
+def server() -> Generator[Server]:
+    """A fresh one."""
+    folder = Path(tempfile.mkdtemp())
     # It refuses to run as root.
     user = "postgres" if os.getuid() == 0 else pwd.getpwuid(os.getuid()).pw_name
     as_user = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"] if os.getuid() == 0 else []
@@ -79,11 +96,12 @@ def server() -> Generator[str]:
     _run([*as_user, str(bin_ / "initdb"), "-D", str(data), "-U", "gateway", "-A", "trust", "--no-sync"])
     options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={folder} -c fsync=off"
     control = [*as_user, str(bin_ / "pg_ctl"), "-D", str(data), "-w", "-l", str(folder / "log")]
-    _run([*control, "-o", options, "start"])
+    made = Server(f"postgresql://gateway@127.0.0.1:{port}/postgres", control, options)
+    made.start()
     try:
-        yield f"postgresql://gateway@127.0.0.1:{port}/postgres"
+        yield made
     finally:
-        _run([*control, "-m", "immediate", "stop"])
+        made.stop()
         shutil.rmtree(folder)
 
 

@@ -125,10 +125,10 @@ async def test_a_record_that_was_being_written_is_dropped(folder: Path, autojump
         await s.post(headers=[*bearer(), ("x-request-id", "last")])
         await s.rest()
         path = killed(folder)
-    spool = Path(f"{path}.spool")
-    data = bytearray(spool.read_bytes())
+    spool = trio.Path(f"{path}.spool")
+    data = bytearray(await spool.read_bytes())
     data[4096 + head + 20] ^= 0xFF  # of the last call's first record
-    spool.write_bytes(data)
+    await spool.write_bytes(data)
     async with scene("a", toml=toml(path)):
         pass
     assert len(rows(path, "SELECT * FROM calls")) in {1, 2}  # two where the thread had been quicker
