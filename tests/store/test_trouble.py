@@ -1,6 +1,7 @@
 """What the store does when its database does not: nothing is lost, and it is said at once."""
 
 import os
+import resource
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -130,6 +131,12 @@ def broken(path: Path) -> None:
     path.write_bytes(b"this is no database at all" * 1000)
 
 
+def aside(folder: Path) -> bytes:
+    """What was moved aside."""
+    (found,) = folder.glob("ledger.db.broken-*[0-9]")
+    return found.read_bytes()
+
+
 def torn(path: Path) -> None:
     with path.open("r+b") as file:
         file.seek(100)
@@ -152,8 +159,7 @@ async def test_a_damaged_database_is_moved_aside_loudly(damage: Callable[[Path],
         await s.post()
         await trio.sleep(0.05)
     assert rows(path, "SELECT count(*) FROM calls") == [(1,)]
-    (aside,) = tmp_path.glob("ledger.db.broken-*[0-9]")
-    assert aside.read_bytes() == damaged
+    assert aside(tmp_path) == damaged
 
 
 async def refused(path: Path, rest: str = "") -> str:
@@ -221,6 +227,17 @@ async def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     finally:
         if root:
             os.seteuid(0)
+
+
+async def test_a_disk_without_room_for_the_spool_is_said(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, hard))
+    try:
+        assert "File too large" in await refused(tmp_path / "ledger.db")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    async with scene("a", toml=state(tmp_path / "ledger.db")) as s:
+        assert store(s).admits
 
 
 async def test_a_write_that_cannot_be_made_is_told_to_who_waits_for_it(tmp_path: Path) -> None:

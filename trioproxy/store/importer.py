@@ -17,7 +17,8 @@ from trioproxy.store.database import Database, Row
 from trioproxy.store.records import Began, Ended, KeyChange, Probe, Record, Rollout, Switch, TopUp, Transition, decode
 from trioproxy.store.spool import Spool
 
-BATCH = 500  # records in one transaction
+# Records in one transaction. Their rows are made in about a millisecond, which is what the loop may have to wait for.
+BATCH = 200
 INTERRUPTED = "interrupted"
 
 _TABLES: dict[type, str] = {
