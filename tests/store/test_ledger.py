@@ -117,3 +117,34 @@ async def test_what_is_too_old_or_too_much_is_forgotten_oldest_first(rest: str, 
         assert store(s).statistics().forgotten == gone
     found = [name for (name,) in rows(path, "SELECT request_id FROM calls ORDER BY position")]
     assert found == [*(f"call-{number}" for number in range(gone, 30)), "behind"]
+
+
+async def test_a_value_that_no_database_takes_costs_no_record(tmp_path: Path) -> None:
+    """The odd one is cleaned, and those around it are there."""
+    path = tmp_path / "ledger.db"
+    odd = [
+        ExchangeEnded("half", EndReason.ANSWERED, 200, "/v1", session="half a pair: \ud800", cost=5),
+        ExchangeEnded("huge", EndReason.ANSWERED, 2**63, "/v1", estimated_input=2**70, cost=5),
+        ExchangeEnded("nan", EndReason.ANSWERED, 200, "/v1", overhead=float("nan"), cost=5),
+    ]
+    async with scene("a", toml=state(path)) as s:
+        for number, event in enumerate(odd):
+            s.gateway.journal.emit(ExchangeEnded(f"before-{number}", EndReason.ANSWERED, 200, "/v1", cost=1))
+            s.gateway.journal.emit(event)
+            s.gateway.journal.emit(ExchangeEnded(f"after-{number}", EndReason.ANSWERED, 200, "/v1", cost=1))
+        assert s.gateway.journal.broken == 0
+        await store(s).run(lambda _database: None)
+        assert store(s).statistics().unreadable == 0
+    assert rows(path, "SELECT count(*), sum(cost) FROM calls") == [(9, 21)]
+    assert rows(path, "SELECT session FROM calls WHERE request_id = 'half'") == [("half a pair: ?",)]
+
+
+async def test_a_record_that_is_none_is_passed_over_and_told(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    async with scene("a", toml=state(path)) as s:
+        s.gateway.journal.emit(ExchangeEnded("before", EndReason.ANSWERED, 200, "/v1"))
+        store(s).spool.append(b"\x93\xa5later\x01\x02")
+        s.gateway.journal.emit(ExchangeEnded("after", EndReason.ANSWERED, 200, "/v1"))
+        await store(s).run(lambda _database: None)
+        assert store(s).statistics().unreadable == 1
+    assert rows(path, "SELECT request_id FROM calls ORDER BY position") == [("before",), ("after",)]

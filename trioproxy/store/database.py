@@ -4,7 +4,8 @@ Statements are written once: `?` for parameters, and the few words in braces tha
 used by one thread at a time.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from trioproxy.errors import TrioproxyError
@@ -13,18 +14,22 @@ Row = tuple[Any, ...]
 
 
 class DatabaseTrouble(TrioproxyError):
-    """The database did not do what it was asked. `broken`: its file is damaged, and no second try will help."""
+    """The database did not do what it was asked.
 
-    def __init__(self, why: str, *, broken: bool = False) -> None:
+    `broken`: its file is damaged, and no second try will help. `data`: it does not take these values, and others it would.
+    """
+
+    def __init__(self, why: str, *, broken: bool = False, data: bool = False) -> None:
         super().__init__(why)
         self.why = why
         self.broken = broken
+        self.data = data
 
 
 class Database(Protocol):
     """One connection. Everything raises `DatabaseTrouble`."""
 
-    words: dict[str, str]  # integer, real, bytes, clustered; day: of the column `started`
+    words: dict[str, str]  # integer, real, bytes, clustered; alone: of a transaction; day: of `started`
 
     def begin(self) -> None: ...
 
@@ -45,3 +50,15 @@ class Database(Protocol):
         """Give room of deleted rows back to the disk, some at a time."""
 
     def close(self) -> None: ...
+
+
+@contextmanager
+def transaction(database: Database) -> Generator[Database]:
+    """All that is done inside, or nothing of it."""
+    database.begin()
+    try:
+        yield database
+        database.commit()
+    except BaseException:
+        database.rollback()
+        raise

@@ -13,8 +13,20 @@ from attrs import define, field, frozen
 from trioproxy.journal import Usage
 from trioproxy.policy.pricing import Tariff
 from trioproxy.store import schema
-from trioproxy.store.database import Database, Row
-from trioproxy.store.records import Began, Ended, KeyChange, Probe, Record, Rollout, Switch, TopUp, Transition, decode
+from trioproxy.store.database import Database, DatabaseTrouble, Row, transaction
+from trioproxy.store.records import (
+    Began,
+    Ended,
+    KeyChange,
+    Probe,
+    Record,
+    Rollout,
+    Switch,
+    TopUp,
+    Transition,
+    cleaned,
+    decode,
+)
 from trioproxy.store.spool import Spool
 
 # Records in one transaction. Their rows are made in about a millisecond, which is what the loop may have to wait for.
@@ -60,15 +72,15 @@ class Importer:
     imported: int = field(init=False, default=0)
     unreadable: int = field(init=False, default=0)  # records that are none of ours; passed over, and told
     _begun: dict[int, tuple[int, bytes]] = field(init=False, factory=dict)
+    passed_over: str = field(init=False, default="")
     # What the last batch did, until it is committed.
     _fresh: dict[int, tuple[int, bytes]] = field(init=False, factory=dict)
     _gone: list[int] = field(init=False, factory=list)
-    _behind: int = field(init=False, default=0)
-    _count: int = field(init=False, default=0)
 
     def start(self, database: Database) -> int:
         """Take up where the database is; the position up to which it has this spool. In a transaction of its own."""
         identity = self.spool.identity
+        database.execute(database.words["alone"])
         known = database.execute("SELECT spool, position FROM spools WHERE identity = ?", (identity,))
         if not known:
             (last,) = database.execute("SELECT coalesce(max(spool), 0) FROM spools")[0]
@@ -79,40 +91,54 @@ class Importer:
         self._begun = {serial: (place, bytes(record)) for serial, place, record in rows}
         return int(position)
 
-    def step(self, database: Database, until: int | None) -> bool:
-        """Take over one batch, up to `until`; whether there was anything. The transaction is the caller's.
+    def take(self, database: Database, until: int | None) -> bool:
+        """Take over one batch, up to `until` or to the end of what is there; whether there was anything.
 
-        Call `done` once it has been committed.
+        Where the database does not take a record, the next one goes alone and cleaned; what it takes in no form is passed
+        over, and `passed_over` says why.
         """
-        (position,) = database.execute("SELECT position FROM spools WHERE spool = ?", (self.number,))[0]
-        records, behind = self.spool.read(position, BATCH, until)
-        if not records:
-            return False
-        self._write(database, records)
-        database.execute("UPDATE spools SET position = ? WHERE spool = ?", (behind, self.number))
-        self._behind = behind
-        return True
+        self.passed_over = ""
+        try:
+            return self._step(database, until, BATCH)
+        except DatabaseTrouble as trouble:
+            if not trouble.data:
+                raise
+        try:
+            return self._step(database, until, 1)
+        except DatabaseTrouble as trouble:
+            if not trouble.data:
+                raise
+            self.passed_over = trouble.why
+        return self._step(database, until, 1)
 
-    def done(self) -> None:
-        """What `step` wrote is safe: its room in the spool is free."""
-        self.absorb()
-        self.imported += self._count
-        self.spool.release(self._behind)
-
-    def absorb(self) -> None:
-        """Another `step` follows in the same transaction."""
+    def _step(self, database: Database, until: int | None, most: int) -> bool:
+        with transaction(database):
+            (position,) = database.execute("SELECT position FROM spools WHERE spool = ?", (self.number,))[0]
+            records, behind = self.spool.read(position, most, until)
+            if not records:
+                return False
+            if self.passed_over:
+                self.unreadable += 1
+                self._fresh, self._gone = {}, []
+            else:
+                self._write(database, records, clean=most == 1)
+            database.execute("UPDATE spools SET position = ? WHERE spool = ?", (behind, self.number))
+        # It is safe now: its room in the spool is free.
         for serial in self._gone:
             self._begun.pop(serial, None)
         self._begun |= self._fresh
+        self.imported += len(records)
+        self.spool.release(behind)
+        return True
 
-    def _write(self, database: Database, records: list[tuple[int, bytes]]) -> None:
-        self._fresh, self._gone, self._count = {}, [], len(records)
+    def _write(self, database: Database, records: list[tuple[int, bytes]], *, clean: bool) -> None:
+        self._fresh, self._gone = {}, []
         calls: list[Row] = []
         attempts: list[Row] = []
         events: dict[str, list[Row]] = {}
         for position, payload in records:
             try:
-                record = decode(payload)
+                record = cleaned(decode(payload)) if clean else decode(payload)
             except msgspec.DecodeError:
                 self.unreadable += 1
                 continue
@@ -142,7 +168,7 @@ class Importer:
         if gone:
             database.insert("DELETE FROM begun WHERE spool = ? AND serial = ?", gone)
 
-    def interrupt(self, database: Database, position: int, wall: float) -> int:
+    def interrupt(self, database: Database, position: int) -> int:
         """Record what an earlier life left open as interrupted, from `position` on; the position behind it.
 
         In the caller's transaction. The positions are new ones, so that whoever reads on from a position meets them.
@@ -151,7 +177,7 @@ class Importer:
         for number, (_, payload) in enumerate(self._begun.values()):
             began = decode(payload)
             assert isinstance(began, Began)
-            calls.append(self._interrupted(position + number, began, wall))
+            calls.append(self._interrupted(position + number, began))
         if calls:
             database.insert(_INSERT_CALL, calls)
         database.execute("DELETE FROM begun WHERE spool = ?", (self.number,))
@@ -160,7 +186,7 @@ class Importer:
         self._begun = {}
         return behind
 
-    def _interrupted(self, position: int, began: Began, wall: float) -> Row:
+    def _interrupted(self, position: int, began: Began) -> Row:
         tariff = self.places.get(began.channel, _NOWHERE).tariff
         usage = Usage(input=began.estimated_input, output=began.estimated_output, estimated=True)
         ended = Ended(

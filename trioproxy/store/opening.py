@@ -16,13 +16,14 @@ from trioproxy.errors import ConfigError, ConfigFault
 from trioproxy.journal import Journal
 from trioproxy.policy.pricing import Tariff
 from trioproxy.store import schema
-from trioproxy.store.database import Database, DatabaseTrouble
+from trioproxy.store.database import Database, DatabaseTrouble, transaction
 from trioproxy.store.importer import Importer, Place
 from trioproxy.store.ledger import Ledger
 from trioproxy.store.spool import Spool, SpoolError
-from trioproxy.store.sqlite import MEMORY, Sqlite
 from trioproxy.store.store import Store
 from trioproxy.store.writer import DAY, Retention, Writer
+
+MEMORY = ":memory:"
 
 
 def open_store(config: Config, url: str | None, journal: Journal, wall: Callable[[], float]) -> Store | None:
@@ -68,6 +69,8 @@ def _spool(state: State) -> Spool:
 
 
 def _reader(path: str, url: str | None) -> Database:
+    from trioproxy.store.sqlite import Sqlite  # not loaded by who keeps nothing
+
     return Sqlite.reader(path) if url is None else _postgres(url, read_only=True)
 
 
@@ -107,6 +110,8 @@ class _Opening:
         return Store(ledger, self.spool, writer, journal, reader, why)
 
     def _opened(self) -> tuple[Database, Importer]:
+        from trioproxy.store.sqlite import Sqlite
+
         assert self.config.state.path is not None
         database = Sqlite.open(self.config.state.path) if self.url is None else _postgres(self.url)
         try:
@@ -120,17 +125,12 @@ class _Opening:
 
     def _take_over(self, database: Database, importer: Importer) -> None:
         """What the last life left: its spool, and the calls that it left open."""
-        database.begin()
-        try:
-            position = importer.start(database)
-            while importer.step(database, None):
-                importer.absorb()
-            (position,) = database.execute("SELECT position FROM spools WHERE spool = ?", (importer.number,))[0]
-            position = importer.interrupt(database, position, self.wall())
-            database.commit()
-        except BaseException:
-            database.rollback()
-            raise
+        with transaction(database):
+            importer.start(database)
+        while importer.take(database, None):
+            pass
+        with transaction(database):
+            position = importer.interrupt(database, importer.start(database))
         self.spool.live(position, self.config.state.spool_size)
 
     def _moved_aside(self, trouble: DatabaseTrouble) -> str:

@@ -31,6 +31,7 @@ class Postgres:
             "real": "DOUBLE PRECISION",
             "bytes": "BYTEA",
             "clustered": "",
+            "alone": "SELECT pg_advisory_xact_lock(7237133)",  # several gateways may start at once
             "day": "to_char(to_timestamp(started) AT TIME ZONE 'UTC', 'YYYY-MM-DD')",
         },
     )
@@ -92,7 +93,8 @@ class Postgres:
         except psycopg.Error as exc:
             if self._connection is not None and self._connection.broken:
                 self._drop()
-            raise DatabaseTrouble(str(exc).strip().split("\n")[0] or type(exc).__name__) from exc
+            data = isinstance(exc, psycopg.DataError | psycopg.IntegrityError)
+            raise DatabaseTrouble(str(exc).strip().split("\n")[0] or type(exc).__name__, data=data) from exc
 
 
 def _spelled(statement: str) -> Any:

@@ -6,6 +6,9 @@ to the end and have defaults, so that a spool that an older version left behind 
 Times are Unix seconds, durations seconds, money micro-USD; "" and None are "there was none".
 """
 
+import math
+from typing import Any, TypeVar
+
 import msgspec
 
 
@@ -139,8 +142,44 @@ class KeyChange(msgspec.Struct, array_like=True, frozen=True, tag=8):
 
 Record = Began | Ended | Transition | Switch | Probe | Rollout | TopUp | KeyChange
 
-encode = msgspec.msgpack.Encoder().encode
+Kind = TypeVar("Kind", bound=msgspec.Struct)
+
+MOST = 2**53  # what every database and every reader of JSON takes for a whole number
+
+_encode = msgspec.msgpack.Encoder().encode
 _decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
+
+
+def encode(record: Record) -> bytes:
+    """Never fails: what cannot be written as it is, such as half a surrogate pair, is written `cleaned`."""
+    try:
+        return _encode(record)
+    except (ValueError, OverflowError):  # UnicodeEncodeError is a ValueError
+        return _encode(cleaned(record))
+
+
+def cleaned(record: Kind) -> Kind:
+    """The same with every value in a form that any database takes: a record must not be lost for one odd character."""
+    values = {name: _clean(getattr(record, name)) for name in record.__struct_fields__}
+    return msgspec.structs.replace(record, **values)
+
+
+def _clean(value: Any) -> Any:
+    match value:
+        case str():
+            return value.encode("utf-8", "replace").decode().replace("\0", "")
+        case bool() | None:
+            return value
+        case int():
+            return max(-MOST, min(value, MOST))
+        case float():
+            return value if math.isfinite(value) else 0.0
+        case tuple():
+            return tuple(map(_clean, value))
+        case msgspec.Struct():
+            return cleaned(value)
+        case _:
+            return value
 
 
 def decode(payload: bytes) -> Record:

@@ -6,7 +6,7 @@ been taken over and is written in the same transaction as the rows, which is wha
 A change of the tables is one more entry of `MIGRATIONS`, never a change of one that is there.
 """
 
-from trioproxy.store.database import Database, DatabaseTrouble
+from trioproxy.store.database import Database, DatabaseTrouble, transaction
 
 _ROW = {"spool": "integer", "position": "integer"}
 
@@ -153,15 +153,11 @@ def checked(rows: list[tuple[str, ...]], least: int = 0) -> int:
 
 def migrate(database: Database) -> None:
     """Bring the tables to the present version, all of it or nothing. Raises `DatabaseTrouble`."""
-    database.begin()
-    try:
+    with transaction(database):
+        database.execute(database.words["alone"])
         found = version(database)
         for statements in MIGRATIONS[found:]:
             for statement in statements:
                 database.execute(statement.format_map(database.words))
         database.execute("DELETE FROM meta WHERE name = 'version'")
         database.execute("INSERT INTO meta VALUES ('version', ?)", (str(VERSION),))
-        database.commit()
-    except BaseException:
-        database.rollback()
-        raise

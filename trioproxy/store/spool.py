@@ -161,7 +161,10 @@ class Spool:
 
 def allocate(file: BinaryIO, length: int) -> None:
     """Have the disk set so much aside: a mapping of what it has no room for would kill the process, not fail."""
-    os.posix_fallocate(file.fileno(), 0, length)
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file.fileno(), 0, length)
+    else:  # macOS: there it is up to the operator
+        os.ftruncate(file.fileno(), length)
 
 
 def _lock(file: BinaryIO, path: Path) -> None:

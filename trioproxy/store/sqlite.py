@@ -17,7 +17,6 @@ from trioproxy.store.database import DatabaseTrouble, Row
 
 PATIENCE = 1.0  # seconds for another process's lock; records wait in the spool meanwhile
 BROKEN = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
-MEMORY = ":memory:"
 
 
 @define(eq=False)
@@ -32,6 +31,7 @@ class Sqlite:
             "real": "REAL",
             "bytes": "BLOB",
             "clustered": "WITHOUT ROWID",
+            "alone": "SELECT 1",  # a transaction that writes is alone as it is
             "day": "date(started, 'unixepoch')",
         },
     )
@@ -96,6 +96,8 @@ class Sqlite:
 def told() -> Generator[None]:
     try:
         yield
+    except (OverflowError, UnicodeEncodeError, sqlite3.IntegrityError, sqlite3.DataError) as exc:
+        raise DatabaseTrouble(str(exc), data=True) from exc
     except sqlite3.Error as exc:
         code = getattr(exc, "sqlite_errorcode", 0) or 0
         raise DatabaseTrouble(str(exc), broken=code & 0xFF in BROKEN) from exc

@@ -6,14 +6,13 @@ old. When the database fails, nothing is lost: records stay in the spool, the tr
 
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 from attrs import define, field, frozen
 
-from trioproxy.store.database import Database, DatabaseTrouble
+from trioproxy.store.database import Database, DatabaseTrouble, transaction
 from trioproxy.store.importer import Importer
 from trioproxy.store.schema import EVENTS, SNAPSHOTS, insertion
 from trioproxy.store.spool import Spool
@@ -105,7 +104,7 @@ class Writer:
     def _round(self) -> None:
         try:
             if self.why:  # whether the last transaction was made is known to the database alone
-                self.importer.start(self.database)
+                self.spool.release(self.importer.start(self.database))
             self._import()
             self._keep()
             self._work()
@@ -128,31 +127,19 @@ class Writer:
             self.why = trouble.why
             self.told(trouble.why)
 
-    @contextmanager
-    def _transaction(self) -> Generator[Database]:
-        self.database.begin()
-        try:
-            yield self.database
-            self.database.commit()
-        except BaseException:
-            self.database.rollback()
-            raise
-
     def _import(self) -> None:
         until = self.spool.head
-        more = self.spool.tail < until
-        while more:
-            with self._transaction() as database:
-                more = self.importer.step(database, until)
-            if more:
-                self.importer.done()
+        while self.spool.tail < until and self.importer.take(self.database, until):
+            if self.importer.passed_over:
+                self.told(f"a record was passed over: {self.importer.passed_over}")
+                self.told("")
 
     def _keep(self) -> None:
         kept = self.kept
         if kept is None or kept is self._written:
             return
         number = self.importer.number
-        with self._transaction() as database:
+        with transaction(self.database) as database:
             for family, state in kept.families.items():
                 database.execute("DELETE FROM snapshots WHERE spool = ? AND family = ?", (number, family))
                 body = msgspec.json.encode(state)
@@ -163,7 +150,7 @@ class Writer:
         while self._jobs:
             job = self._jobs.popleft()
             try:
-                with self._transaction() as database:
+                with transaction(self.database) as database:
                     result = job.work(database)
             except DatabaseTrouble as trouble:
                 job.done(None, trouble)
@@ -194,7 +181,7 @@ class Writer:
         old = [at for at, ended in rows if at < known and (too_large or (limit and ended < now - limit))]
         if not old:
             return False
-        with self._transaction() as database:
+        with transaction(self.database) as database:
             for table in ("calls", "attempts", *(name for name in EVENTS if name not in {"balances", "keys"})):
                 database.execute(f"DELETE FROM {table} WHERE spool = ? AND position <= ?", (number, old[-1]))  # noqa: S608 - our own names
         self.forgotten += len(old)
