@@ -8,13 +8,11 @@ from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from trioproxy.errors import TrioproxyError
-
 Row = tuple[Any, ...]
 
 
-class DatabaseTrouble(TrioproxyError):
-    """The database did not do what it was asked.
+class DatabaseTrouble(Exception):
+    """The database did not do what it was asked. No caller of the gateway ever sees it.
 
     `broken`: its file is damaged, and no second try will help. `data`: it does not take these values, and others it would.
     """

@@ -148,6 +148,7 @@ class Writer:
 
     def _work(self) -> None:
         while self._jobs:
+            self._import()  # what was posted before this one was asked for is in the database when it is told
             job = self._jobs.popleft()
             try:
                 with transaction(self.database) as database:
