@@ -91,7 +91,7 @@ def command(  # noqa: PLR0913 - click gives each option as a parameter
     database = _opened(file)
     try:
         if call_ is not None:
-            _show_call(database, call_, form)
+            _show_call(queries.call(database, call_, since or 0.0), call_, form)
             return
         selection = queries.Selection(since, until, tuple(where))
         rows = [_usd(row) for row in queries.usage(database, by, selection)]
@@ -139,11 +139,8 @@ def _table(rows: list[dict[str, Any]], names: list[str]) -> None:
     console.print(table, soft_wrap=not sys.stdout.isatty())
 
 
-def _show_call(database: Database, request_id: str, form: str) -> None:
-    found = [
-        {**_usd(_timed(call)), "tries": [_timed(attempt) for attempt in attempts]}
-        for call, attempts in queries.call(database, request_id)
-    ]
+def _show_call(calls: list[tuple[dict[str, Any], list[dict[str, Any]]]], request_id: str, form: str) -> None:
+    found = [{**_usd(_timed(call)), "tries": [_timed(attempt) for attempt in attempts]} for call, attempts in calls]
     if not found:
         click.echo(f"there is no call {request_id!r} in the ledger", err=True)
         raise click.exceptions.Exit(1)

@@ -73,11 +73,14 @@ def usage(database: Database, by: Sequence[str], selection: Selection) -> list[d
     return [_row((*by, *SUMS), row, len(by)) for row in database.execute(statement, values)]
 
 
-def call(database: Database, request_id: str) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
-    """Every call with this id, oldest first (a caller may give ids of its own, and twice), with its attempts."""
+def call(database: Database, request_id: str, since: float = 0.0) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
+    """Every call with this id, oldest first (a caller may give ids of its own, and twice), with its attempts.
+
+    All calls from `since` on (Unix seconds) are looked through: give one where it is known, in a large ledger.
+    """
     calls = database.execute(
-        f"SELECT {', '.join(CALLS)} FROM calls WHERE request_id = ? ORDER BY started",  # noqa: S608 - names of our own
-        (request_id,),
+        f"SELECT {', '.join(CALLS)} FROM calls WHERE started >= ? AND request_id = ? ORDER BY started",  # noqa: S608 - names of our own
+        (since, request_id),
     )
     found = []
     for row in calls:

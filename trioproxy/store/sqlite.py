@@ -7,6 +7,7 @@ survives the end of the process at once, and a loss of power from the next check
 import sqlite3
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -15,6 +16,7 @@ from attrs import define, field
 
 from trioproxy.store.database import DatabaseTrouble, Row
 
+TOGETHER = 50  # rows in one statement: 2,000 values of the 32,766 that it may have
 PATIENCE = 1.0  # seconds for another process's lock; records wait in the spool meanwhile
 BROKEN = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
@@ -77,8 +79,19 @@ class Sqlite:
             return self._connection.execute(statement, values).fetchall()
 
     def insert(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
-        with told():
-            self._connection.executemany(statement, rows)
+        """Many rows a statement: for each statement Python's lock is let go and fought for again, against the loop."""
+        verb, values, group = statement.partition(" VALUES ")
+        if not values:
+            with told():
+                self._connection.executemany(statement, rows)
+            return
+        waiting = list(rows)
+        for start in range(0, len(waiting), TOGETHER):
+            some = waiting[start : start + TOGETHER]
+            with told():
+                self._connection.execute(
+                    f"{verb} VALUES {', '.join([group] * len(some))}", list(chain.from_iterable(some))
+                )
 
     def size(self) -> int:
         (pages,), (free,) = self.execute("PRAGMA page_count")[0], self.execute("PRAGMA freelist_count")[0]
