@@ -23,6 +23,9 @@ class Pieces:
         self.ended = not self.pieces
         return piece
 
+    def interrupt(self) -> None:
+        self.pieces = [b"the end"]
+
 
 def test_header_lines_are_shown_as_pairs_in_lower_case() -> None:
     assert Answer(200, LINES).headers == [

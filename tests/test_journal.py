@@ -26,12 +26,14 @@ def test_one_that_raises_is_counted_and_the_others_are_told_all_the_same() -> No
         raise ZeroDivisionError
 
     told: list[Event] = []
-    journal = Journal()
+    bugs: list[Exception] = []
+    journal = Journal(bugs.append)
     journal.subscribe(broken)
     journal.subscribe(told.append)
     for _ in range(2):
         journal.emit(EVENT)
     assert (told, journal.broken) == ([EVENT, EVENT], 2)
+    assert [type(bug) for bug in bugs] == [ZeroDivisionError] * 2
 
 
 def test_what_ends_the_process_is_not_swallowed() -> None:

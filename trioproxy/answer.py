@@ -23,6 +23,9 @@ class Source(Protocol):
     async def receive(self) -> bytes:
         """The next bytes, b"" once ended."""
 
+    def interrupt(self) -> None:
+        """End soon, with a word about why: the gateway goes down. What is being awaited is awaited no more."""
+
 
 @define(eq=False)
 class Answer:
@@ -70,6 +73,11 @@ class Answer:
             data = await self._source.receive()
         self.sent += len(data)
         return data
+
+    def interrupt(self) -> None:
+        """End a body that is still coming, with a truthful error in its dialect: the gateway goes down."""
+        if self._source is not None:
+            self._source.interrupt()
 
     async def read(self) -> bytes:
         """The whole body."""

@@ -13,7 +13,7 @@ from typing import BinaryIO, cast
 
 import trio
 
-from trioproxy.assembly import build
+from trioproxy.assembly import build, prober
 from trioproxy.config.model import Config
 from trioproxy.config.secrets import DATABASE
 from trioproxy.doors.data import DataDoor
@@ -21,7 +21,8 @@ from trioproxy.gateway import Gateway
 from trioproxy.http.wire import Dial, Dialer
 from trioproxy.journal import Journal
 from trioproxy.memory import Memory
-from trioproxy.ops.lag import LoopLag
+from trioproxy.ops.alerts import alerting
+from trioproxy.ops.lag import report
 from trioproxy.ops.log import LAST_WORDS, Log
 from trioproxy.store.opening import open_store
 from trioproxy.store.store import Store
@@ -39,21 +40,28 @@ async def open_gateway(
     """A gateway without a door, for the length of the block.
 
     `credentials` is the provider key of each channel by name, as `config.secrets.resolve_all` gives it; a channel without one
-    that needs one is skipped. `dial` opens connections; tests and simulations bring their own.
+    that needs one is skipped. The secrets of alert sinks are in it as well. `dial` opens connections; tests and simulations bring
+    their own.
     """
-    journal = journal or Journal()
+    dial, journal = dial or Dialer(), journal or Journal()
+    gateway = build(config, credentials or {}, dial=dial, journal=journal, wall=wall)
+    watch = alerting(config.alerts, credentials or {}, dial=dial, journal=journal, wall=wall)
     store = open_store(config, (credentials or {}).get(DATABASE), journal, wall)
-    gateway = build(config, credentials or {}, dial=dial or Dialer(), journal=journal, wall=wall)
-    async with trio.open_nursery() as nursery, _remembering(gateway, store, config.state.snapshot_every, nursery):
-        nursery.start_soon(gateway.supervisor.sweep)
-        nursery.start_soon(gateway.supervisor.silence.watch)
-        if gateway.line.admitter is not None:
-            nursery.start_soon(gateway.supervisor.sweep_quota, wall)
-        try:
-            yield gateway
-        finally:
-            gateway.supervisor.close()
-            nursery.cancel_scope.cancel("gateway closed")
+    async with trio.open_nursery() as nursery:
+        if watch is not None:
+            await nursery.start(watch.run)
+        async with _remembering(gateway, store, config.state.snapshot_every, nursery):
+            nursery.start_soon(gateway.supervisor.sweep)
+            nursery.start_soon(gateway.supervisor.silence.watch)
+            if gateway.line.admitter is not None:
+                nursery.start_soon(gateway.supervisor.sweep_quota, wall)
+            if (probes := prober(config, gateway)) is not None:
+                nursery.start_soon(probes.watch)
+            try:
+                yield gateway
+            finally:
+                gateway.supervisor.close()
+                nursery.cancel_scope.cancel("gateway closed")
 
 
 @asynccontextmanager
@@ -92,7 +100,7 @@ async def serve(
     Reports the bound addresses once it serves. Raises `OSError` where it cannot bind.
     """
     log = log or Log.to(_stdout(), config.log, wall_clock)
-    journal = Journal()
+    journal = Journal(log.bug)
     journal.subscribe(log)
     try:
         async with (
@@ -100,9 +108,8 @@ async def serve(
             open_gateway(config, credentials=credentials, journal=journal) as gateway,
         ):
             nursery.start_soon(log.writer.run)
-            lag = LoopLag()
-            nursery.start_soon(lag.run)
-            nursery.start_soon(lag.report, log)
+            nursery.start_soon(gateway.supervisor.lag.watch)
+            nursery.start_soon(report, gateway.supervisor.lag, log)
             door = DataDoor(gateway, config.listen, wall_clock, log.bug)
             nursery.start_soon(_signals, door, log)
             async with trio.open_nursery() as doors:

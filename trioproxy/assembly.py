@@ -4,8 +4,11 @@ import random
 import ssl
 from collections.abc import Callable, Mapping
 
+import trio
+
 from trioproxy.call import Endpoint
 from trioproxy.channel import ChannelState
+from trioproxy.codec.chat_probe import question
 from trioproxy.codec.frame import Shape
 from trioproxy.codec.openai_chat import CHAT
 from trioproxy.config.model import Channel, Config, Params, Price
@@ -17,8 +20,9 @@ from trioproxy.http.message import Limits, ResponseSource, readers
 from trioproxy.http.pool import Pool
 from trioproxy.http.silence import SilenceWatch
 from trioproxy.http.wire import Dial
-from trioproxy.journal import Journal
+from trioproxy.journal import Journal, Usage
 from trioproxy.lifecycle import Line
+from trioproxy.ops.probes import Prober, Subject
 from trioproxy.phases.admit import Admitter, Provider
 from trioproxy.phases.authenticate import Keyring
 from trioproxy.phases.classify import Classifier
@@ -27,6 +31,7 @@ from trioproxy.policy.breaker import PRESETS, Breaker, BreakerPolicy
 from trioproxy.policy.charges import charge_of
 from trioproxy.policy.learned import Learned
 from trioproxy.policy.pricing import Tariff
+from trioproxy.policy.reservation import Path
 from trioproxy.policy.slots import Slots
 from trioproxy.supervisor import QuotaState, Supervisor
 
@@ -63,6 +68,35 @@ def build(
         None if scopes is None else Admitter(quota, scopes, _providers(config, scopes), wall),
     )
     return Gateway(line, Supervisor(channels, silence, quota), ENDPOINTS, CHAT)
+
+
+def prober(config: Config, gateway: Gateway) -> Prober | None:
+    """The health checks of a gateway; None where there are none."""
+    if config.probes is None:
+        return None
+    states, subjects = gateway.supervisor.channels, {}
+    for channel in config.channels:
+        model = channel.probed_model(config.models)
+        if channel.probe.enabled and model is not None:
+            state = states.state[channel.name]
+            body = question(model, state.shape, channel.probe.limit, channel.probe.tokens)
+            request = state.request(CHAT_COMPLETIONS.suffix, b"", body)
+            subjects[channel.name] = Subject(state, model, request, _charge(gateway, channel.name))
+    return Prober(subjects, config.probes, states, gateway.journal, gateway.line.wall, random.random)
+
+
+def _charge(gateway: Gateway, channel: str) -> Callable[[Usage], None]:
+    """Count what was used against the channel's own limits."""
+    admitter, quota = gateway.line.admitter, gateway.supervisor.quota
+    provider = None if admitter is None else admitter.providers[channel]
+    if provider is None or provider.step is None:
+        return lambda _usage: None
+    path, charge, wall = Path((), provider.step), provider.charge, gateway.line.wall
+
+    def count(usage: Usage) -> None:
+        quota.post(quota.state.quota.charge, path, charge.used(usage), trio.current_time(), wall())
+
+    return count
 
 
 def _providers(config: Config, scopes: Scopes) -> dict[str, Provider]:

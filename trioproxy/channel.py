@@ -4,6 +4,9 @@ The objects inside are synchronous; whoever shares them goes through the `channe
 (leave for an attempt, a slot) is handed back exactly once.
 """
 
+import random
+from collections.abc import Callable
+
 import trio
 from attrs import define, evolve, field, frozen
 
@@ -14,8 +17,11 @@ from trioproxy.http.client import Upstream
 from trioproxy.journal import BreakerMoved, ChannelCooled, ChannelParked, Journal
 from trioproxy.policy.breaker import Breaker, Permit, State
 from trioproxy.policy.pricing import Tariff
+from trioproxy.policy.promptness import Promptness, Tally
 from trioproxy.policy.slots import Slots, Ticket
 from trioproxy.policy.standing import Standing
+
+WEIGHTLESS = -1  # an epoch that no breaker is ever in
 
 
 @define(eq=False)
@@ -25,11 +31,30 @@ class Pass:
     permit: Permit
     model: str
     trials: tuple[Standing, ...] = ()
+    since: float = 0.0
+    streamed: bool = False
+
+
+@frozen
+class Probed:
+    """What health checks found since the start. `cost` is micro-USD of those whose price is known, `at` on Trio's clock."""
+
+    runs: int = 0
+    failed: int = 0
+    cost: int = 0
+    ok: bool = True
+    why: str = ""
+    at: float = 0.0
 
 
 @frozen
 class ChannelStatistics:
-    """A reading of one channel. Times are seconds from now, 0 where they do not apply."""
+    """A reading of one channel. Times are seconds, 0 where they do not apply; `open_for` is until half-open.
+
+    `successes`, `failed` and `rejected` are totals since the start: what counted for the breaker and against it, and calls that
+    had to pass the channel over because of it. The p95 are of recent streams' first content and of recent whole answers,
+    None before the first. `probed` is what health checks found, None where there are none.
+    """
 
     breaker: str
     failures: int
@@ -38,6 +63,13 @@ class ChannelStatistics:
     in_flight: int
     waiting: int
     idle_connections: int
+    successes: int = 0
+    failed: int = 0
+    rejected: int = 0
+    success_rate: float | None = None
+    first_content_p95: float | None = None
+    whole_p95: float | None = None
+    probed: Probed | None = None
 
 
 @define(eq=False)
@@ -58,9 +90,16 @@ class ChannelState:
     tariff: Tariff | None = None
     provider: str = ""  # what a caller is told of whose channel it is
     disabled: str | None = None  # why this channel can never be asked as configured
+    luck: Callable[[], float] = random.random
+    promptness: Promptness = field(init=False)
+    tally: Tally = field(init=False, factory=Tally)
+    probed: Probed | None = field(init=False, default=None)
     standing: Standing = field(init=False, factory=Standing)
     models: dict[str, Standing] = field(init=False, factory=dict)
     _waiters: dict[Ticket, trio.Event] = field(init=False, factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        self.promptness = Promptness(self.breaker.policy.silence)
 
     def objection(self, model: str, now: float) -> str | None:
         """Why this channel is skipped for this provider model now, or None. Changes nothing."""
@@ -73,6 +112,31 @@ class ChannelState:
             wait = max(0.0, self.breaker.until - now)
             return f"breaker open for another {wait:.0f} s" if wait else "breaker half-open: its probes are out"
         return objection
+
+    def passed_over(self, model: str, now: float) -> str | None:
+        """As `objection`, asked for a call; what its breaker rejects is counted."""
+        objection = self.objection(model, now)
+        if objection is not None and not self.breaker.admits(now):
+            self.tally.rejected += 1
+        return objection
+
+    def resort_in(self, model: str, now: float, *, breakers: bool, guesses: bool) -> float | None:
+        """Seconds until the channel is back, where it may be asked all the same because everybody is out.
+
+        What a provider asked for, a park, and a trial that is out already are never passed over. One of the others is, where
+        the caller says so: our own `guesses` at a rest, or `breakers`; both at once are too much.
+        """
+        known = self.models.get(model)
+        if self.disabled is not None or (known is not None and known.objection(now) is not None):
+            return None
+        if self.standing.objection(now) is not None:
+            if not (guesses and self.standing.doubtful(now) and self.breaker.admits(now)):
+                return None
+        elif not self.breaker.admits(now):
+            free = self.breaker.state is State.OPEN and not self.breaker.leases
+            if not (breakers and free):
+                return None
+        return self.back_in(model, now)
 
     def lacks(self, model: str, now: float) -> bool:
         """Whether the provider has just said that it does not know this model."""
@@ -107,55 +171,110 @@ class ChannelState:
             return fault
         return evolve(fault, message=scrub(fault.message, self.secrets), body=scrub(fault.body, self.secrets))
 
-    def try_enter(self, model: str, now: float) -> Pass | None:
-        """Leave for one attempt, or None. Hand it back exactly once, to `settle` or `abandon`."""
-        if self.objection(model, now) is not None:
+    def try_enter(self, model: str, now: float, *, streamed: bool = False, resort: bool = False) -> Pass | None:
+        """Leave for one attempt, or None. Hand it back exactly once, to `settle` or `abandon`. `resort`: also where it is out."""
+        doubted = resort and self.standing.doubtful(now)
+        if not resort and self.passed_over(model, now) is not None:
+            return None
+        if resort and self.resort_in(model, now, breakers=not doubted, guesses=True) is None:
             return None
         was = self.breaker.state
-        permit = self.breaker.try_enter(now)
+        permit = self.breaker.resort(now) if resort else self.breaker.try_enter(now)
         if permit is None:
             return None
         self._told(was, now)
         standings = (self.standing, self.models[model]) if model in self.models else (self.standing,)
         trials = tuple(standing for standing in standings if standing.on_probation)
         for standing in trials:
-            standing.enter(now)
-        return Pass(permit, model, trials)
+            if doubted and standing is self.standing:
+                standing.doubt(now)
+            else:
+                standing.enter(now)
+        return Pass(permit, model, trials, now, streamed)
 
     def commit(self, leave: Pass, now: float) -> None:
-        """The attempt has content: the channel is alive. A probe has proved it and closes; others tell at their end."""
-        self.standing.restore(now)
-        self.models.pop(leave.model, None)
-        if leave.permit.probe:
-            was = self.breaker.state
-            self.breaker.success(leave.permit, now)
-            self._told(was, now)
+        """A stream has content: the channel is alive. A probe has proved it and closes; others tell at their end."""
+        self._recover(leave, now)
+        first = now - leave.since
+        self.promptness.answered(first, now, streamed=True)
+        was = self.breaker.state
+        if not self.breaker.began(leave.permit, first, now, self.luck()):
+            self.tally.failures += 1
+        elif leave.permit.spent:
+            self.tally.successes += 1
+        self._told(was, now)
 
     def settle(self, leave: Pass, fault: Fault | None, now: float) -> None:
         """What the attempt taught about the channel; `fault` None means that it answered."""
         was = self.breaker.state
         if leave.permit.spent:  # a probe that committed; what came after it counts by itself
             if fault is not None and fault.counts:
-                self.breaker.strike(leave.permit, now)
+                self.tally.failures += 1
+                self.breaker.strike(leave.permit, now, self.luck())
         elif fault is None:
+            self.tally.successes += 1
+            if not leave.streamed:
+                self.promptness.answered(now - leave.since, now, streamed=False)
             self.breaker.success(leave.permit, now)
         elif fault.counts:
-            self.breaker.failure(leave.permit, now)
+            self.tally.failures += 1
+            self.breaker.failure(leave.permit, now, self.luck())
+        else:
+            self.breaker.abandon(leave.permit, now)
+        if fault is not None and fault.status:
+            self.promptness.heard = now
+        self._told(was, now)
+        self._settle_standing(leave, fault, now)
+
+    def abandon(self, leave: Pass, now: float, *, unanswered: bool = False) -> None:
+        """The attempt ended without evidence: the caller left, or a deadline that was not the channel's.
+
+        `unanswered`: it was asked and had not said a thing. Where that lasted longer than it ever does, it is evidence.
+        """
+        was = self.breaker.state
+        if not leave.permit.spent:
+            if unanswered and self.promptness.swallowed(leave.since, now, streamed=leave.streamed):
+                self.tally.failures += 1
+                self.breaker.failure(leave.permit, now, self.luck())
+            else:
+                self.breaker.abandon(leave.permit, now)
+        self._told(was, now)
+        self._abandon_trial(leave)
+
+    def enter_probe(self, model: str, now: float, *, closes: bool) -> Pass | None:
+        """Leave for a health check, or None. It weighs nothing while the breaker is closed, or where it may not close it."""
+        known = self.models.get(model)
+        rests = self.standing.parked or self.standing.objection(now) or (known is not None and known.objection(now))
+        if self.disabled is not None or rests:
+            return None
+        if self.breaker.state is State.CLOSED or not closes:
+            return Pass(Permit(WEIGHTLESS, probe=False), model, since=now)
+        was = self.breaker.state
+        permit = self.breaker.resort(now)
+        self._told(was, now)
+        return None if permit is None else Pass(permit, model, since=now)
+
+    def settle_probe(self, leave: Pass, fault: Fault | None, now: float) -> None:
+        """What a health check found. It is no call, so it counts in no total and tells nothing of how long answers take."""
+        was = self.breaker.state
+        if fault is None:
+            self.breaker.success(leave.permit, now)
+        elif fault.counts:
+            self.breaker.failure(leave.permit, now, self.luck())
         else:
             self.breaker.abandon(leave.permit, now)
         self._told(was, now)
         self._settle_standing(leave, fault, now)
 
-    def abandon(self, leave: Pass, now: float) -> None:
-        """The attempt ended without evidence: the caller left, or a deadline that was not the channel's."""
-        if not leave.permit.spent:
-            self.breaker.abandon(leave.permit, now)
-        self._abandon_trial(leave)
+    def trip(self, now: float) -> None:
+        """Health checks have failed: open the breaker."""
+        was = self.breaker.state
+        self.breaker.trip(now, self.luck())
+        self._told(was, now)
 
     def _settle_standing(self, leave: Pass, fault: Fault | None, now: float) -> None:
         if fault is None or fault.blame is Blame.CLIENT:  # it is alive, and took our key
-            self.standing.restore(now)
-            self.models.pop(leave.model, None)
+            self._recover(leave, now)
         elif fault.kind is FaultKind.MODEL_NOT_FOUND and fault.park is not None:
             seconds = self.models.setdefault(leave.model, Standing()).park(now, fault.park, fault.message)
             self._abandon_trial(leave)
@@ -164,10 +283,14 @@ class ChannelState:
             seconds = self.standing.park(now, fault.park, fault.message)
             self.journal.emit(ChannelParked(self.name, fault.kind.value, fault.message, seconds, now))
         elif fault.blame is Blame.RATE or fault.cooldown is not None:
-            seconds = self.standing.cool(now, fault.cooldown, fault.message)
+            seconds = self.standing.cool(now, fault.cooldown, fault.message, trial=self.standing in leave.trials)
             self.journal.emit(ChannelCooled(self.name, fault.kind.value, seconds, now))
         else:
             self._abandon_trial(leave)
+
+    def _recover(self, leave: Pass, now: float) -> None:
+        self.standing.restore(now, trial=self.standing in leave.trials)
+        self.models.pop(leave.model, None)
 
     def _abandon_trial(self, leave: Pass) -> None:
         for standing in leave.trials:
@@ -215,4 +338,11 @@ class ChannelState:
             in_flight=self.slots.held,
             waiting=self.slots.waiting,
             idle_connections=len(self.upstream.pool),
+            successes=self.tally.successes,
+            failed=self.tally.failures,
+            rejected=self.tally.rejected,
+            success_rate=self.tally.success_rate,
+            first_content_p95=self.promptness.p95(streamed=True),
+            whole_p95=self.promptness.p95(streamed=False),
+            probed=self.probed,
         )

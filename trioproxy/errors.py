@@ -59,6 +59,7 @@ class FaultKind(enum.Enum):
     # ours
     PARAMETER = "parameter"
     DEADLINE = "deadline"  # the caller's or the class's total deadline; never evidence
+    DRAINED = "drained"  # the gateway goes down; never evidence
 
 
 @frozen

@@ -20,6 +20,7 @@ from trioproxy.channel import ChannelStatistics
 from trioproxy.codec.frame import Dialect
 from trioproxy.errors import Refusal, RefusalKind
 from trioproxy.journal import Journal
+from trioproxy.lag import LagStatistics
 from trioproxy.lifecycle import Line, exchange
 from trioproxy.phases import answering, settle
 from trioproxy.phases.authenticate import ANONYMOUS
@@ -52,7 +53,7 @@ class Gateway:
 
         Whatever can be expected to go wrong is an `Answer` with a status, a body in the endpoint's dialect and `error`
         set. Cancelling the block, or leaving it early, gives up the call: its upstream connection is closed at once.
-        An exception raised inside the block comes out as a nursery passes it on, in an `ExceptionGroup`.
+        An exception raised inside the block comes out of a stream as a nursery passes it on, in an `ExceptionGroup`, else as it is.
         """
         endpoint = self.endpoints.get(request.path)
         if endpoint is not None and request.method == "POST":
@@ -75,6 +76,10 @@ class Gateway:
     def statistics(self) -> dict[str, ChannelStatistics]:
         """A reading of every channel."""
         return self.supervisor.statistics(trio.current_time())
+
+    def lag(self) -> LagStatistics:
+        """How late the loop has run, as a histogram; empty where nobody runs `supervisor.lag.watch`, as `serve` does."""
+        return self.supervisor.lag.statistics()
 
     def quota(self) -> QuotaStatistics:
         """A reading of the quota: what open calls hold, and what was refused."""

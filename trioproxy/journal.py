@@ -1,7 +1,7 @@
 """What happened, told once: a closed set of events and a synchronous fan-out.
 
 The line emits; logs, metrics, alerts and the ledger subscribe. A subscriber never awaits and never raises into the line:
-one that raises is a bug, counted in `Journal.broken` and reported by its own exception hook.
+one that raises is a bug, counted in `Journal.broken` and told to `Journal.on_bug`.
 
 Times are seconds on Trio's clock; `wall` fields are Unix seconds. Money is integer micro-USD.
 """
@@ -28,6 +28,26 @@ class EndReason(enum.Enum):
     CLIENT_LEFT = "client_left"
     DRAINED = "drained"
     BUG = "bug"
+
+
+class AlertCause(enum.Enum):
+    """What an alert is about. Values are what sinks, rules and the log show; `policy.watching` says what raises each."""
+
+    BREAKER_OPEN = "breaker_open"
+    CHANNEL_PARKED = "channel_parked"
+    PROBE_FAILING = "probe_failing"
+    CHAIN_EXHAUSTED = "chain_exhausted"
+    RATE_LIMITED = "rate_limited"  # by a provider
+    CLASS_REFUSED = "class_refused"  # by limits of our own
+    QUEUE_GROWTH = "queue_growth"
+    BUDGET_NEARING = "budget_nearing"
+    TOKEN_PRESSURE = "token_pressure"  # noqa: S105 - the tokens of language models
+    ESTIMATE_DRIFT = "estimate_drift"
+    STORE_TROUBLE = "store_trouble"
+    ROLLOUT_PAUSED = "rollout_paused"
+    ROLLED_BACK = "rolled_back"
+    GROWTH_PAUSED = "growth_paused"
+    TEST = "test"  # asked for by a person
 
 
 @frozen
@@ -219,6 +239,35 @@ class StoreTroubled:
     now: float
 
 
+@frozen
+class AlertTold:
+    """Something that a person should know, or that it is over. Never prompt text, a provider's words or a secret.
+
+    `state` is "raised" or "recovered"; `severity` "info", "warning" or "critical", the same at both ends. `count` is how often
+    it happened since it was last told. `since` is when it began.
+    """
+
+    cause: AlertCause
+    subject: str  # the channel, model, class, tenant or limit that it is about
+    severity: str
+    state: str
+    message: str
+    count: int
+    since: float
+    now: float
+
+
+@frozen
+class AlertLost:
+    """A sink did not take an alert. `lost` is how many it has not taken since the start."""
+
+    sink: str
+    cause: AlertCause
+    why: str
+    lost: int
+    now: float
+
+
 Event = (
     ExchangeEnded
     | AnswerBegan
@@ -232,6 +281,8 @@ Event = (
     | BudgetNearing
     | RolloutMoved
     | StoreTroubled
+    | AlertTold
+    | AlertLost
 )
 Subscriber = Callable[[Event], None]
 
@@ -243,6 +294,7 @@ class Journal:
     # Replaced and never changed, so that one may come or leave while an event is being told.
     _subscribers: tuple[Subscriber, ...] = field(init=False, default=())
     broken: int = field(init=False, default=0)
+    on_bug: Callable[[Exception], None] | None = None  # told of each; must not raise
 
     @property
     def subscribers(self) -> tuple[Subscriber, ...]:
@@ -261,5 +313,7 @@ class Journal:
         for subscriber in self._subscribers:
             try:
                 subscriber(event)
-            except Exception:  # noqa: BLE001 - an observer must not end the exchange it watches
+            except Exception as bug:  # noqa: BLE001 - an observer must not end the exchange it watches
                 self.broken += 1
+                if self.on_bug is not None:
+                    self.on_bug(bug)

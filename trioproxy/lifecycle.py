@@ -64,6 +64,13 @@ async def exchange(line: Line, request: Request, endpoint: Endpoint) -> AsyncGen
         settle.broken_off(line.journal, request, exc, request_id=request_id, caller=caller)
         raise
     with settle.Settlement(call, walk, line.journal) as settlement:
+        if not call.facts.stream:
+            async with trio.open_nursery() as nursery:
+                await walk.go(nursery)
+            # Its last attempt has ended with the nursery, so a unary answer is whole and holds nothing upstream.
+            settlement.begin(answer := answering.answer(call, walk, None))
+            yield answer
+            return
         async with trio.open_nursery() as nursery:
             keepalive = await _decide(walk, call, nursery)
             settlement.begin(answer := answering.answer(call, walk, keepalive), keepalive)
@@ -88,11 +95,11 @@ async def _walk(line: Line, call: Call, request: Request) -> Walk:
 
 async def _decide(walk: Walk, call: Call, nursery: trio.Nursery) -> Keepalive | None:
     """Walk the chain until it decides; or, where the class says so, until its patience for silence is over."""
+    await walk.go(nursery)
     patience = call.policy.keepalive_after
-    if not (patience and call.facts.stream):
-        await walk.go(nursery)
+    if not patience:
+        await walk.decided.wait()
         return None
-    nursery.start_soon(walk.go, nursery)
     with trio.move_on_after(patience):
         await walk.decided.wait()
     return None if walk.decided.is_set() else Keepalive(walk, call)

@@ -12,6 +12,7 @@ from attrs import define, field
 from trioproxy.channel import ChannelState, ChannelStatistics
 from trioproxy.family import Family
 from trioproxy.http.silence import SilenceWatch
+from trioproxy.lag import LoopLag
 from trioproxy.policy.hierarchy import Quota
 from trioproxy.policy.learned import Learned
 
@@ -31,6 +32,7 @@ class Supervisor:
     channels: Family[dict[str, ChannelState]]
     silence: SilenceWatch = field(factory=SilenceWatch)
     quota: Family[QuotaState] = field(factory=lambda: Family(QuotaState()))
+    lag: LoopLag = field(factory=LoopLag)
 
     def statistics(self, now: float) -> dict[str, ChannelStatistics]:
         return {name: state.statistics(now) for name, state in self.channels.state.items()}

@@ -6,7 +6,7 @@ from click.testing import CliRunner
 from bench.cli import main
 
 
-@pytest.mark.parametrize("command", ["upstream", "relay", "load", "compare", "streams", "soak"])
+@pytest.mark.parametrize("command", ["upstream", "relay", "load", "compare", "streams", "soak", "steps"])
 def test_every_command_explains_itself(command: str) -> None:
     result = CliRunner().invoke(main, [command, "--help"])
     assert result.exit_code == 0

@@ -68,7 +68,7 @@ def test_python_m_trioproxy_is_the_command_line() -> None:
 
 
 @pytest.mark.parametrize(
-    "args", [("init",), ("check",), ("chain",), ("config",), ("keys",), ("keys", "new"), ("keys", "hash")]
+    "args", [("init",), ("check",), ("chain",), ("config",), ("regress",), ("keys",), ("keys", "new"), ("keys", "hash")]
 )
 def test_every_commands_help_has_examples(args: tuple[str, ...]) -> None:
     result = run(*args, "--help")
@@ -114,6 +114,18 @@ def test_check_opens_certificates(file: Path, tmp_path: Path) -> None:
         result = run("check", file, env=KEYS)
         assert result.exit_code == 1
         assert f"{file}:5: fault: channels[0].ca_file: cannot be used" in result.stderr
+
+
+def test_check_looks_for_the_sinks_of_alerts(file: Path) -> None:
+    file.write_text(GOOD + '[[alerts.sinks]]\ncommand = ["/no/such/program"]\n')
+    with file.open("a") as text:
+        text.write('[[alerts.sinks]]\nurl = "https://h.example/"\nsecret = { env = "NO_SUCH" }\nca_file = "/no/such"\n')
+    result = run("check", file, env=KEYS)
+    assert result.exit_code == 1
+    assert "alerts.sinks[0].command: there is no such program: give its path" in result.stderr
+    assert "alerts.sinks[1].secret: env NO_SUCH is not set or empty" in result.stderr
+    assert "alerts.sinks[1].ca_file: cannot be used" in result.stderr
+    assert run("check", file, "--no-secrets").exit_code == 0
 
 
 def test_check_tells_all_faults_with_their_lines(file: Path) -> None:

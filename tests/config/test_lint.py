@@ -6,7 +6,8 @@ import pytest
 from attrs import evolve
 
 from trioproxy.config.lint import warnings
-from trioproxy.config.model import Channel, ClassPolicy, Config, Key, Link, Model, Price, Secret
+from trioproxy.config.model import Channel, ClassPolicy, Config, Key, Link, Model, Params, Price, Secret
+from trioproxy.config.probes import Probe, Probes
 
 HASH = "sha256:" + "0" * 64
 A = Channel("a", "https://a.example/v1", api_key=Secret(env="A"), price=Price(1, 2))
@@ -102,3 +103,24 @@ def test_a_deadline_that_another_one_always_beats_is_warned_of_once(policy: Clas
     assert [path for path, _ in told(defaults=policy)] == [f"defaults.{name}" for name in fields]
     assert [path for path, _ in told(classes={"x": policy})] == [f"classes.x.{name}" for name in fields]
     assert [path for path, _ in told(defaults=policy, classes={"x": policy})] == [f"defaults.{name}" for name in fields]
+
+
+def test_a_channel_that_cannot_be_checked_is_told_where_health_checks_are_on() -> None:
+    pattern = Model("a/*", (Link("a", "*"), Link("b", "x")))
+    assert [path for path, _ in told(models=(pattern,), probes=Probes())] == ["channels[0].probe"]
+    named = (evolve(A, probe=Probe(model="small")), B)
+    left_out = (evolve(A, probe=Probe(enabled=False)), B)
+    assert told(models=(pattern,), probes=Probes(), channels=named) == []
+    assert told(models=(pattern,), probes=Probes(), channels=left_out) == []
+    assert told(models=(pattern,)) == []
+
+
+def test_a_channel_that_takes_the_bound_of_a_check_away_is_told() -> None:
+    def changed(**params: object) -> list[str]:
+        shaped = evolve(A, params=Params(**params))  # type: ignore[arg-type]
+        return [message for _, message in told(channels=(shaped, B), probes=Probes())]
+
+    assert changed(allow=("max_tokens",)) == changed(allow=None) == []
+    assert changed(allow=("n",), rename={"max_tokens": "n"}) == []
+    (message,) = changed(allow=("top_p",))
+    assert message.startswith("params.allow takes max_tokens away")

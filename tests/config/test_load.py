@@ -4,6 +4,7 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from attrs import evolve
 
 from trioproxy.config.load import load_config, parse_config
 from trioproxy.config.model import Channel, ClassPolicy, Config, Link, Listen, Model, Price, Secret
@@ -56,7 +57,7 @@ def test_the_breaker_stands_in_defaults_and_a_channel_may_have_its_own() -> None
     text = GOOD.replace("api_key", 'breaker = { preset = "half-open", failures = 3, open_for = 15 }\napi_key')
     config = parse_config('[defaults]\nbreaker = "consecutive"\n' + text, "x")
     assert config.breaker == "consecutive"
-    assert config.channels[0].breaker == BreakerPolicy(failures=3, window=0.0, open_for=15.0, probes=3, successes=3)
+    assert config.channels[0].breaker == evolve(PRESETS["half-open"], failures=3, open_for=15.0)
 
 
 def test_a_breaker_table_without_a_preset_is_based_on_four_layer() -> None:

@@ -22,6 +22,7 @@ from trioproxy.config.model import (
     Scope,
     Secret,
 )
+from trioproxy.config.probes import Probe, Probes
 from trioproxy.config.show import MASK, render, toml_string
 from trioproxy.policy.breaker import BreakerPolicy
 
@@ -36,7 +37,8 @@ FULL = Config(
             price=Price(0.27, 1.1, cached_input=0.07),
             scope=Scope(region="eu", tier="ärmel\x7f\n"),
             params=Params(rename={"max_tokens": "max_completion_tokens", "a.b c": "d"}, allow=("top_p",)),
-            breaker=BreakerPolicy(failures=2, window=1e16, open_for=1e-05),
+            breaker=BreakerPolicy(failures=2, window=1e16, open_for=1e-05, growth=2.0, jitter=0.5, silence=0.0),
+            probe=Probe(model="m-mini", limit="max_completion_tokens", tokens=16),
         ),
         Channel("b", "http://[::1]:8/v1", auth="none", breaker="half-open"),
     ),
@@ -64,6 +66,7 @@ FULL = Config(
         Tenant("b", end_user=Quotas(Limits(requests_per_day=10, stream=60.0))),
     ),
     teams=(Team("t", "b", Limits(requests_per_minute=7)),),
+    probes=Probes(every=30.0, closes=False, failures=0),
 )
 
 

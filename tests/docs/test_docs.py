@@ -32,7 +32,7 @@ from trioproxy.cli import COMMANDS
 from trioproxy.codec import fault_table
 from trioproxy.codec.problem import error_table
 from trioproxy.codec.retry_hint import CAP
-from trioproxy.config import limits, model
+from trioproxy.config import limits, model, probes
 from trioproxy.config.lint import warnings
 from trioproxy.config.load import Defaults
 from trioproxy.config.structure import structure
@@ -40,13 +40,16 @@ from trioproxy.doors import connection, rejection
 from trioproxy.errors import Blame, Fault, FaultKind, Limited
 from trioproxy.http.message import MessageError
 from trioproxy.http.pool import Pool
-from trioproxy.journal import AttemptRecord, EndReason, ExchangeEnded, Usage
+from trioproxy.journal import AlertCause, AlertTold, AttemptRecord, EndReason, ExchangeEnded, Usage
 from trioproxy.lifecycle import __doc__ as line_doc
 from trioproxy.ops import lines, log
+from trioproxy.ops.alerts import Wrapper
 from trioproxy.phases import holding
 from trioproxy.policy import gate
+from trioproxy.policy.alerting import SEVERITY, Rhythm
 from trioproxy.policy.breaker import PRESETS, BreakerPolicy
 from trioproxy.policy.chain import INPUT_SHARE, OUTPUT_SHARE
+from trioproxy.policy.spikes import Thresholds
 from trioproxy.policy.tiers import TIERS
 from trioproxy.sim.upstream import Manner, ScriptedUpstream
 
@@ -64,6 +67,8 @@ SECTIONS: dict[str, tuple[type, ...]] = {
     "`scope`": (model.Scope,),
     "`params`": (model.Params,),
     "`breaker`": (BreakerPolicy,),
+    "`probe`": (probes.Probe,),
+    "`[probes]`": (probes.Probes,),
     "`[[models]]`": (model.Model,),
     "`channels` of a model": (model.Link,),
     "`[[keys]]`": (model.Key,),
@@ -75,6 +80,10 @@ SECTIONS: dict[str, tuple[type, ...]] = {
     "`[[tenants]]`": (limits.Tenant,),
     "`[[teams]]`": (limits.Team,),
     "`[state]`": (model.State,),
+    "`[alerts]`": (model.Alerts,),
+    "`rhythm`": (Rhythm,),
+    "`thresholds`": (Thresholds,),
+    "`[[alerts.sinks]]`": (model.Sink,),
 }
 
 
@@ -185,12 +194,16 @@ def test_choices_and_durations_say_what_they_take() -> None:
 
 
 def test_the_presets_are_what_they_are_said_to_be() -> None:
-    fields = [field.name for field in attrs.fields(BreakerPolicy)]
-    (shown,) = [rows for rows in tables(own(CONFIGURATION, "`breaker`")) if len(rows[0]) == len(fields) + 1]
+    """Those that all of them leave at its default are not shown."""
+    defaults = PRESETS["four-layer"]
+    assert defaults == BreakerPolicy()
+    fields = ["failures", "window", "open_for", "probes", "successes", "slow"]
+    _, shown = tables(own(CONFIGURATION, "`breaker`"))
     assert [words(row[0])[0] for row in shown] == [f'"{name}"' for name in PRESETS]
     for row, policy in zip(shown, PRESETS.values(), strict=True):
         asked = {name: json.loads(words(cell)[0]) for name, cell in zip(fields, row[1:], strict=True)}
         assert structure(asked, BreakerPolicy) == (policy, [])
+        assert attrs.evolve(defaults, **asked) == policy
 
 
 @pytest.mark.parametrize("example", examples("toml"), ids=str)
@@ -247,6 +260,7 @@ def test_what_the_door_says_itself_is_documented() -> None:
         rejection.too_slow("head", 1),
         rejection.too_large(limits),
         rejection.internal(),
+        rejection.going_down(),
         rejection.full(limits),
     )
     makers = [node for node in ast.parse(inspect.getsource(rejection)).body if "-> Rejected:" in ast.unparse(node)]
@@ -309,6 +323,27 @@ def test_every_field_of_a_log_line_is_documented_and_no_other() -> None:
     assert {"exchange", "breaker", "parked", "cooling", "bug", "listening"} <= {
         name for row in events for name in words(row[0])
     }
+
+
+def test_every_cause_of_an_alert_is_documented_with_its_severity() -> None:
+    told = [(words(row[0])[0], row[1]) for row in table(section(OPERATING, "Alerts"))]
+    assert sorted(told) == sorted((cause.value, SEVERITY[cause]) for cause in AlertCause)
+
+
+def test_the_alert_that_is_shown_is_one() -> None:
+    (example,) = [each for each in examples("json") if each.page == "operating.md"]
+    told = AlertTold(
+        AlertCause.CHANNEL_PARKED,
+        "azure-eu",
+        "critical",
+        "raised",
+        "channel azure-eu is parked for 300 s: auth",
+        1,
+        0,
+        1,
+    )
+    made = Wrapper("gateway-eu-1", lambda: 1_796_032_801.0)(told)
+    assert json.loads(made) == json.loads(example.text)
 
 
 # Embedding

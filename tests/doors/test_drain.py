@@ -124,10 +124,12 @@ async def test_a_pipelined_request_is_not_begun_any_more(tmp_path: Path, autojum
 async def test_the_deadline_cuts_what_is_left(tmp_path: Path, autojump_clock: MockClock) -> None:
     async with running(tmp_path) as run:
         _, stream = await begun(run.scene, 100)
+        await run.scene.rest(0.5)
         began = trio.current_time()
         run.scene.door.drain()
         await stream.rest()
-        assert stream.complete is False  # never a clean end for half an answer
+        assert '"code":"shutting_down"' in stream.frames[-1].decode(), "half an answer says that it is none"
+        assert (stream.complete, stream.text()) == (True, "".join(map(str, range(31))))
         await run.ended.wait()
         assert run.over == began + 30
         (ended,) = run.scene.ended
@@ -136,6 +138,41 @@ async def test_the_deadline_cuts_what_is_left(tmp_path: Path, autojump_clock: Mo
         await run.scene.rest()
         assert run.scene.a.open == 0
         assert (run.scene.held(), run.scene.failures()) == ({}, 0)
+
+
+async def test_at_the_deadline_what_has_not_begun_is_told_to_ask_again(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with running(tmp_path) as run:
+        s = run.scene
+        s.a.script(steps.after(100, steps.chat("too late")))
+        client = await s.client()
+        await client.wire.send(client.request("POST", CHAT, PROMPT))
+        await s.a.wait_hits(1)
+        s.door.drain()
+        reply = await client.reply()
+        assert (reply.status, reply.json["error"]["code"]) == (503, "shutting_down")
+        assert (reply.headers["x-should-retry"], reply.headers["retry-after"]) == ("true", "1")
+        await run.ended.wait()
+        (ended,) = s.ended
+        assert (ended.reason.value, ended.status) == ("drained", 503)
+        assert s.held() == {}
+
+
+async def test_a_reader_that_takes_nothing_holds_a_drain_up_a_second_at_most(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with running(tmp_path) as run:
+        s = run.scene
+        s.a.script(steps.chat_stream(["x" * 60_000] * 200, every=0.5))
+        client = await s.client()
+        await client.wire.send(client.request("POST", CHAT, STREAM))
+        await s.a.wait_hits(1)
+        began = trio.current_time()
+        s.door.drain()
+        await run.ended.wait()
+        assert began + 30 <= run.over <= began + 31
+        assert s.held() == {}
 
 
 async def test_stop_ends_at_once(tmp_path: Path, autojump_clock: MockClock) -> None:

@@ -8,8 +8,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from tests.scene import scene
 from trioproxy.config.model import Logging
-from trioproxy.ops.lag import BOUNDS, LagStatistics, LoopLag
+from trioproxy.lag import BOUNDS, LagStatistics, LoopLag
+from trioproxy.ops.lag import report
 from trioproxy.ops.log import Log
 
 
@@ -37,7 +39,10 @@ def test_a_report_begins_anew() -> None:
     lag = LoopLag()
     lag.note(0.3)
     assert lag.take().worst == 0.3
-    assert lag.statistics() == lag_of()
+    assert lag.take() == lag_of()
+    lag.note(0.2)
+    assert lag.take() == lag_of(0.2)
+    assert lag.statistics() == lag_of(0.3, 0.2), "the whole is still to be read"
 
 
 @pytest.mark.parametrize(("held_up", "level"), [(0.0, "debug"), (0.25, "warning")])
@@ -46,7 +51,7 @@ async def test_the_log_hears_of_it_once_a_minute(held_up: float, level: str, aut
     log = Log.to(sink, Logging("json", "debug"), lambda: 0.0)
     lag = LoopLag()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(lag.report, log)
+        nursery.start_soon(report, lag, log)
         await trio.sleep(1)
         lag.note(held_up)
         await trio.sleep(60)
@@ -60,8 +65,16 @@ async def test_a_loop_that_is_blocked_is_late() -> None:
     lag = LoopLag()
     with trio.move_on_after(0.35):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(lag.run)
+            nursery.start_soon(lag.watch)
             await trio.sleep(0.05)
             time.sleep(0.2)  # noqa: ASYNC251 - the fault itself
             await trio.sleep_forever()
     assert lag.statistics().worst >= 0.1
+
+
+async def test_a_gateway_tells_how_late_its_loop_has_run(autojump_clock: MockClock) -> None:
+    async with scene("a") as s, trio.open_nursery() as nursery:
+        nursery.start_soon(s.gateway.supervisor.lag.watch)
+        await trio.sleep(10.05)
+        assert sum(s.gateway.lag().counts) == 100
+        nursery.cancel_scope.cancel()

@@ -339,8 +339,18 @@ class Oracle:
 
     def enters(self, now: float) -> bool:
         if self.until is not None and now >= self.until:
-            self.until, self.half_open, self.won = None, bool(self.policy.probes), 0
+            self.until, self.half_open = None, bool(self.policy.probes)
+            self.won = self.won if self.half_open else 0
+            self.leased, self.valid, self.done = [], [], []
         return self.until is None and (not self.half_open or len(self.leased) < self.policy.probes)
+
+    def resorts(self, now: float) -> bool:
+        """One at a time while it is open; else as any other."""
+        return not self.leased if self.until is not None and now < self.until else self.enters(now)
+
+    def open(self, now: float) -> None:
+        self.until, self.half_open, self.won = now + self.policy.open_for, False, 0
+        self.leased, self.valid, self.done = [], [], []
 
     def settle(self, permit: Permit, verb: str, now: float) -> None:
         if permit not in self.valid:
@@ -348,10 +358,10 @@ class Oracle:
         self.valid.remove(permit)
         if permit in self.leased:
             self.leased.remove(permit)
-        if verb == "success" and self.half_open:
+        if verb == "success" and (self.half_open or self.until is not None):
             self.won += 1
             if self.won == self.policy.successes:
-                self.failures, self.half_open = [], False
+                self.failures, self.half_open, self.until, self.won = [], False, None, 0
                 self.leased, self.valid, self.done = [], [], []
         elif verb == "success" and not self.policy.window:
             self.failures = []
@@ -365,12 +375,11 @@ class Oracle:
             self.fail(now)
 
     def fail(self, now: float) -> None:
-        if self.until is None:
-            if not self.half_open or self.policy.failed_probe == "count":
-                self.failures.append(now)
-            if self.half_open or len(self.counting(now)) >= self.policy.failures:
-                self.until, self.half_open = now + self.policy.open_for, False
-                self.leased, self.valid, self.done = [], [], []
+        probing = self.half_open or self.until is not None
+        if not probing or self.policy.failed_probe == "count":
+            self.failures.append(now)
+        if probing or len(self.counting(now)) >= self.policy.failures:
+            self.open(now)
 
     def counting(self, now: float) -> list[float]:
         return [at for at in self.failures if not self.policy.window or at > now - self.policy.window]
@@ -400,6 +409,23 @@ class BreakerAgainstOracle(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([0.0, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0]))
     def wait(self, seconds: float) -> None:
         self.now += seconds
+
+    @rule()
+    def resort(self) -> None:
+        wanted = self.oracle.resorts(self.now)
+        permit = self.breaker.resort(self.now)
+        assert (permit is not None) == wanted
+        if permit is not None:
+            self.out.append(permit)
+            self.oracle.valid.append(permit)
+            if permit.probe:
+                self.oracle.leased.append(permit)
+
+    @rule()
+    def trip(self) -> None:
+        self.breaker.trip(self.now)
+        if self.oracle.until is None and not self.oracle.half_open:
+            self.oracle.open(self.now)
 
     @rule()
     def try_enter(self) -> None:
@@ -437,7 +463,7 @@ class BreakerAgainstOracle(RuleBasedStateMachine):
             assert self.breaker.until == self.oracle.until
         else:
             assert self.breaker.state is (State.HALF_OPEN if self.oracle.half_open else State.CLOSED)
-        assert self.breaker.leases == len(self.oracle.leased) <= self.breaker.policy.probes
+        assert self.breaker.leases == len(self.oracle.leased) <= max(1, self.breaker.policy.probes)
 
 
 TestBreakerAgainstOracle = BreakerAgainstOracle.TestCase

@@ -196,6 +196,75 @@ def test_a_throttle_between_two_parks_is_no_success() -> None:
     assert standing.park(301.0, 300.0, "401") == 600.0
 
 
+def guessing(strikes: int = 1) -> Standing:
+    """A channel that rests by our own guess; the rest began at the end of the one before."""
+    standing = Standing()
+    for _ in range(strikes):
+        standing.cool(standing.until, None, "429")
+    return standing
+
+
+def test_only_a_rest_that_nobody_asked_for_may_be_doubted() -> None:
+    assert not Standing().doubtful(0.0)
+    assert guessing().doubtful(0.5)
+    assert not guessing().doubtful(1.0)  # it is over: the next attempt is its trial anyway
+    hinted, parked = Standing(), guessing()
+    hinted.cool(0.0, 5.0, "429")
+    parked.park(0.5, 300.0, "401")
+    assert not hinted.doubtful(0.5)
+    assert not parked.doubtful(0.6)
+
+
+def test_a_hint_during_a_guessed_rest_makes_it_the_providers_word() -> None:
+    standing = guessing(5)
+    began = standing.until - 16.0
+    standing.cool(began + 1.0, 3.0, "429")
+    assert not standing.doubtful(began + 2.0)
+    assert standing.until == began + 16.0
+
+
+def test_an_answer_to_the_doubt_ends_the_rest() -> None:
+    standing = guessing(5)
+    now = standing.until - 10.0
+    standing.doubt(now)
+    assert not standing.doubtful(now)
+    assert standing.objection(now) is not None  # for all the others
+    standing.restore(now + 0.5)  # an answer to a call from before
+    assert standing.objection(now + 0.5) is not None
+    standing.restore(now + 1.0, trial=True)
+    assert standing.objection(now + 1.0) is None
+    assert standing.cool(now + 2.0, None, "429") == 1.0
+
+
+def test_another_refusal_confirms_the_guess_which_is_longer_then_and_doubted_no_more() -> None:
+    standing = guessing(3)
+    now = standing.until - 3.0
+    standing.doubt(now)
+    assert standing.cool(now + 0.1, None, "429", trial=True) == 8.0
+    assert standing.until == now + 8.1
+    assert not standing.doubtful(now + 6.0)
+    assert standing.enter(now + 8.1)
+    assert standing.cool(now + 8.2, None, "429", trial=True) == 16.0
+    assert standing.doubtful(now + 9.0)  # a new guess
+
+
+def test_the_providers_word_to_the_doubt_takes_the_place_of_the_guess() -> None:
+    standing = guessing(7)
+    now = standing.until - 50.0
+    standing.doubt(now)
+    assert standing.cool(now + 0.1, 2.0, "429", trial=True) == 2.0
+    assert standing.until == now + 2.1
+    assert not standing.doubtful(now + 1.0)
+
+
+def test_a_doubt_without_evidence_may_be_had_again() -> None:
+    standing = guessing(5)
+    now = standing.until - 10.0
+    standing.doubt(now)
+    standing.abandon()
+    assert standing.doubtful(now)
+
+
 seconds = st.sampled_from([0.5, 1.0, 5.0, 60.0, 300.0, 4000.0])
 
 
@@ -254,6 +323,26 @@ class Life(RuleBasedStateMachine):
         assert allowed == (self.clean or not (self.rests or self.held_up))
         if allowed and not self.clean and self.trial is None:
             self.trial = self.now
+
+    @precondition(lambda self: self.standing.doubtful(self.now))
+    @rule(hint=st.none() | seconds, outcome=st.sampled_from(["answer", "refusal", "nothing"]))
+    def doubted(self, hint: float | None, outcome: str) -> None:
+        """One attempt during the rest, decided at once."""
+        assert self.rests
+        assert not self.standing.parked
+        self.standing.doubt(self.now)
+        assert not self.standing.doubtful(self.now)
+        if outcome == "answer":
+            self.standing.restore(self.now, trial=True)
+            self.trial, self.clean = None, True
+        elif outcome == "refusal":
+            told = self.standing.cool(self.now, hint, "429", trial=True)
+            assert self.standing.until == self.now + told
+            assert not self.standing.doubtful(self.now)
+            self._struck()
+        else:
+            self.standing.abandon()
+            self.trial = None
 
     @precondition(lambda self: self.trial is not None)
     @rule()

@@ -16,8 +16,10 @@ COMMANDS = {
     "check": "Tell everything that is wrong with a configuration.",
     "chain": "Show which channels answer for a model, in which order, and why.",
     "config": "Show the effective configuration, defaults included.",
+    "regress": "Ask channels a set of prompts and judge their answers, side by side.",
     "keys": "Make keys for callers.",
     "ledger": "Tell what was used and what it cost.",
+    "alerts": "See that alerts arrive.",
 }
 
 

@@ -1,6 +1,7 @@
 """`trioproxy check`: everything that is wrong with a file, at once, before anything starts."""
 
 import os
+import shutil
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from trioproxy.cli.reading import FILE, read, tell
 from trioproxy.config.lint import warnings
 from trioproxy.config.load import decode, located, places
 from trioproxy.config.model import Config
-from trioproxy.config.secrets import credentials
+from trioproxy.config.secrets import credentials, sink_name
 from trioproxy.errors import ConfigError, ConfigFault
 
 
@@ -52,12 +53,17 @@ def _outside(config: Config) -> Iterator[ConfigFault]:
         credentials(config, os.environ)
     except ConfigError as exc:
         yield from exc.faults
-    for index, channel in enumerate(config.channels):
-        if channel.ca_file is not None:
+    files = [(f"channels[{index}]", channel.ca_file) for index, channel in enumerate(config.channels)]
+    files += [(sink_name(index), sink.ca_file) for index, sink in enumerate(config.alerts.sinks)]
+    for path, ca_file in files:
+        if ca_file is not None:
             try:
-                ssl.create_default_context(cafile=channel.ca_file)
+                ssl.create_default_context(cafile=ca_file)
             except OSError as exc:  # ssl.SSLError is one
-                yield ConfigFault(f"channels[{index}].ca_file", f"cannot be used ({exc}): give a PEM file")
+                yield ConfigFault(f"{path}.ca_file", f"cannot be used ({exc}): give a PEM file")
+    for index, sink in enumerate(config.alerts.sinks):
+        if sink.command and shutil.which(sink.command[0]) is None:
+            yield ConfigFault(f"{sink_name(index)}.command", "there is no such program: give its path")
 
 
 def _leave(file: Path, faults: tuple[ConfigFault, ...], remarks: tuple[ConfigFault, ...]) -> NoReturn:

@@ -112,6 +112,12 @@ FAULTS: dict[FaultKind, _Words] = {
     FaultKind.TOO_LONG: _UNAVAILABLE,
     FaultKind.PARAMETER: (400, _INVALID, "unsupported_parameter", "no channel takes this parameter"),
     FaultKind.DEADLINE: (504, _TIMEOUT, "deadline_exceeded", "the request's own deadline passed"),
+    FaultKind.DRAINED: (
+        503,
+        _BUSY,
+        "shutting_down",
+        "the gateway is being stopped; ask again, and another one answers",
+    ),
 }
 
 _EXHAUSTED: _Words = (503, _BUSY, "all_channels_exhausted", "every channel is resting; none was asked")

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from urllib.parse import urlsplit
 
-from attrs import frozen
+from attrs import field, frozen
 
 from trioproxy.config.limits import Quotas, QuotaSettings, Team, Tenant
 from trioproxy.config.lines import Path
-from trioproxy.config.model import Channel, Config, Key, Listen, Model, State
+from trioproxy.config.model import Alerts, Channel, Config, Key, Listen, Model, Sink, State
 from trioproxy.config.rules import Address, is_loopback, shown
 
 Finding = tuple[Path, str]
@@ -33,6 +33,7 @@ class Parts:
     tenants: Mapping[int, Tenant]
     teams: Mapping[int, Team]
     state: State
+    alerts: Alerts = field(factory=Alerts)
 
     @classmethod
     def of(cls, config: Config) -> "Parts":
@@ -48,6 +49,7 @@ class Parts:
             tenants=dict(enumerate(config.tenants)),
             teams=dict(enumerate(config.teams)),
             state=config.state,
+            alerts=config.alerts,
         )
 
 
@@ -65,6 +67,8 @@ def findings(parts: Parts) -> Iterator[Finding]:
     yield from _state(parts.state)
     if parts.listen:
         yield from _door(parts.listen, has_keys=parts.has_keys)
+    for index, sink in enumerate(parts.alerts.sinks):
+        yield from _sink(("alerts", "sinks", index), sink)
 
 
 def _twice(section: str, field: str, names: Iterable[tuple[int, str]]) -> Iterator[Finding]:
@@ -121,3 +125,12 @@ def _state(state: State) -> Iterator[Finding]:
         yield ("state", "path"), '"" is no path: give one, such as "trioproxy.db", or leave it out to keep nothing'
     elif "://" in state.path:
         yield ("state", "path"), 'is no file: give a database\'s address by url, such as { env = "DATABASE_URL" }'
+
+
+def _sink(path: Path, sink: Sink) -> Iterator[Finding]:
+    if (sink.url is None) == (not sink.command):
+        given = "both url and command are" if sink.command else "neither url nor command is"
+        yield path, f"{given} given: say once who is told"
+    for name in ("secret", "ca_file"):
+        if sink.command and getattr(sink, name) is not None:
+            yield (*path, name), "is for a url: a command signs nothing"

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 from trioproxy.config.limits import LIMITABLE, Budget, Limits
 from trioproxy.config.lines import Path
 from trioproxy.config.load import dotted
-from trioproxy.config.model import Channel, ClassPolicy, Config, Key, Model
-from trioproxy.config.rules import holds_credential, is_loopback, moment, shown
+from trioproxy.config.model import Alerts, Channel, ClassPolicy, Config, Key, Model
+from trioproxy.config.rules import CAUSES, holds_credential, is_loopback, moment, shown, told
 from trioproxy.errors import ConfigFault
 from trioproxy.policy.access import matches, overlap
 
@@ -27,11 +27,14 @@ def _findings(config: Config, today: datetime) -> Iterator[Finding]:
     used = {link.channel for model in config.models for link in model.channels}
     for index, channel in enumerate(config.channels):
         yield from _channel(("channels", index), channel, used)
+        if config.probes is not None and channel.probe.enabled and channel.name in used:
+            yield from _probe(("channels", index), channel, config)
     for index, model in enumerate(config.models):
         yield from _model(("models", index), model, config)
     for index, key in enumerate(config.keys):
         yield from _key(("keys", index), key, config, today)
     yield from _quotas(config)
+    yield from _alerts(config.alerts)
     inherited = list(_policy(("defaults",), config.defaults))
     yield from inherited
     for name, policy in config.classes.items():
@@ -57,6 +60,17 @@ def _channel(path: Path, channel: Channel, used: set[str]) -> Iterator[Finding]:
     for name in channel.headers:
         if holds_credential(name):
             yield (*path, "headers", name), "a credential in the file, by its name: give it by api_key and auth"
+
+
+def _probe(path: Path, channel: Channel, config: Config) -> Iterator[Finding]:
+    if channel.probed_model(config.models) is None:
+        yield (
+            (*path, "probe"),
+            "only patterns lead here, so it is never checked: give probe = { model = ... }, or say enabled = false",
+        )
+    limit, allow = channel.probe.limit, channel.params.allow
+    if allow is not None and not {limit, channel.params.rename.get(limit, limit)} & set(allow):
+        yield (*path, "probe"), f"params.allow takes {limit} away, so each check may cost a whole answer: allow it"
 
 
 def _model(path: Path, model: Model, config: Config) -> Iterator[Finding]:
@@ -114,6 +128,27 @@ def _quotas(config: Config) -> Iterator[Finding]:
                 ("channels", index),
                 f"{shown(channel.name)} has no price: what it does counts in no budget or balance",
             )
+
+
+def _alerts(alerts: Alerts) -> Iterator[Finding]:
+    for name in ("rate_limited", "refused"):
+        if getattr(alerts.thresholds, name) >= 1:
+            yield ("alerts", "thresholds", name), "a share of 1 is never passed: give less, or 0 to ask nothing"
+    if 0 < alerts.thresholds.drift <= 1:
+        yield ("alerts", "thresholds", "drift"), "no estimate is that good: give more than 1, or 0 to ask nothing"
+    if alerts.rhythm.remind < alerts.rhythm.every:
+        yield ("alerts", "rhythm", "remind"), f"nothing is told oftener than every = {alerts.rhythm.every:g} s"
+    for index, sink in enumerate(alerts.sinks):
+        path = "alerts", "sinks", index
+        url = urlsplit(sink.url or "")
+        if url.scheme == "http" and not is_loopback(url.hostname or ""):
+            yield (*path, "url"), f"http:// carries alerts in the clear to {url.hostname}: use https://"
+        if sink.ca_file and url.scheme == "http":
+            yield (*path, "ca_file"), "it is never used, because url is http://"
+        if sink.secret and sink.secret.value is not None:
+            yield (*path, "secret"), "the secret itself stands in the file: move it into a variable or a file"
+        if not any(told(cause, alerts.causes) and told(cause, sink.causes) for cause in CAUSES):
+            yield (*path, "causes"), "nothing is ever told here: [alerts] causes has none of them"
 
 
 def _above(path: Path, own: Limits, parent: Limits, whose: str) -> Iterator[Finding]:

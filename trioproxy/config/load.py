@@ -18,7 +18,8 @@ from trioproxy.config import consistency, fitting
 from trioproxy.config.limits import Quotas, QuotaSettings, Team, Tenant
 from trioproxy.config.lines import Path as KeyPath
 from trioproxy.config.lines import key_lines
-from trioproxy.config.model import Channel, ClassPolicy, Config, Key, Listen, Logging, Model, State
+from trioproxy.config.model import Alerts, Channel, ClassPolicy, Config, Key, Listen, Logging, Model, State
+from trioproxy.config.probes import Probes
 from trioproxy.config.rules import NAME, preset, shown
 from trioproxy.config.structure import structure, unknown
 from trioproxy.errors import ConfigError, ConfigFault
@@ -27,7 +28,7 @@ from trioproxy.policy.breaker import BreakerPolicy
 T = TypeVar("T")
 
 SECTIONS = ["listen", "defaults", "channels", "models", "keys", "classes", "log"]
-SECTIONS += ["quota", "organization", "tenants", "teams", "state"]
+SECTIONS += ["quota", "organization", "tenants", "teams", "state", "alerts", "probes"]
 BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -59,21 +60,25 @@ def decode(data: bytes, name: str) -> str:
 
 def parse_config(text: str, name: str) -> Config:
     """The text of the file called `name`. Raises `ConfigError` with every fault, in the order of the file."""
-    try:
-        raw = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as exc:
-        place = re.search(r"at line (\d+)", str(exc))
-        line = int(place[1]) if place else text.count("\n") + 1  # else "at end of document"
-        raise ConfigError([ConfigFault(name, f"is no TOML: {exc}", line)]) from exc
-    except RecursionError:
-        raise ConfigError([ConfigFault(name, "is nested too deeply: a configuration needs four levels")]) from None
-    reading = Reading(raw)
+    reading = Reading(parse_toml(text, name))
     config = reading.config()
     if config is None or reading.found:
         lines = places(text)
         faults = [located(ConfigFault(dotted(path) or name, what), lines) for path, what in reading.found]
         raise ConfigError(sorted(faults, key=lambda fault: fault.line or 0))
     return config
+
+
+def parse_toml(text: str, name: str) -> dict[str, Any]:
+    """The tables of the file called `name`. Raises `ConfigError` where it is no TOML."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as exc:
+        place = re.search(r"at line (\d+)", str(exc))
+        line = int(place[1]) if place else text.count("\n") + 1  # else "at end of document"
+        raise ConfigError([ConfigFault(name, f"is no TOML: {exc}", line)]) from exc
+    except RecursionError:
+        raise ConfigError([ConfigFault(name, "is nested too deeply: a configuration needs four levels")]) from None
 
 
 def dotted(path: KeyPath) -> str:
@@ -115,9 +120,11 @@ class Reading:
         defaults, breaker, classes = self._policies()
         channels, models = self._list("channels", Channel), self._list("models", Model)
         keys = self._list("keys", Key)
+        probes = self._table("probes", Probes) if "probes" in self.raw else None
         quota, organization = self._table("quota", QuotaSettings), self._table("organization", Quotas)
         state = self._table("state", State) or State()
         tenants, teams = self._list("tenants", Tenant), self._list("teams", Team)
+        alerts = self._table("alerts", Alerts) or Alerts()
         for section, what in (("channels", "a place to send to"), ("models", "a name to ask for")):
             if section not in self.raw:
                 self.found.append(((section,), f"there are none: add [[{section}]], {what}"))
@@ -134,6 +141,7 @@ class Reading:
             tenants=tenants,
             teams=teams,
             state=state,
+            alerts=alerts,
         )
         self.found += consistency.findings(parts)
         self.found += fitting.findings(parts)
@@ -153,6 +161,8 @@ class Reading:
             tenants=tuple(tenants.values()),
             teams=tuple(teams.values()),
             state=state,
+            alerts=alerts,
+            probes=probes,
         )
 
     def _policies(self) -> tuple[ClassPolicy, str | BreakerPolicy, Mapping[str, ClassPolicy]]:

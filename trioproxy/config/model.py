@@ -4,14 +4,17 @@ Loading is `config.load`; judging what cannot act is `config.lint`. Durations ar
 million tokens. A `Secret` names where a credential is found and never holds one in its `repr`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from attrs import field, frozen, validators
 
 from trioproxy.config import rules
 from trioproxy.config.limits import Budget, Limits, Quotas, QuotaSettings, Team, Tenant, Tier
+from trioproxy.config.probes import Probe, Probes
+from trioproxy.policy.alerting import Rhythm
 from trioproxy.policy.breaker import BreakerPolicy
+from trioproxy.policy.spikes import Thresholds
 
 MiB = 1024 * 1024
 
@@ -103,6 +106,12 @@ class Channel:
     ca_file: str | None = None
     breaker: str | BreakerPolicy | None = field(default=None, validator=rules.preset)
     limits: Limits = field(factory=Limits)
+    probe: Probe = field(factory=Probe)
+
+    def probed_model(self, models: "Iterable[Model]") -> str | None:
+        """The provider's name of the model that health checks ask; None where only patterns lead here."""
+        links = (link for model in models for link in model.channels if link.channel == self.name)
+        return self.probe.model or next((link.model for link in links if "*" not in link.model), None)
 
 
 @frozen
@@ -127,6 +136,8 @@ class Model:
     # no current model answers more, so no more is ever reserved, whatever a caller asks for
     max_output: int = field(default=131_072, validator=rules.at_least(1))
     limits: Limits = field(factory=Limits)
+    # a sure refusal at once, or one call at a time at a channel that its breaker would leave alone
+    when_out: Literal["skip", "last-resort"] = "skip"
 
 
 @frozen
@@ -188,6 +199,34 @@ class State:
 
 
 @frozen
+class Sink:
+    """Who is told of alerts: an address to post to, or a command to run. Exactly one of `url` and `command`."""
+
+    url: str | None = field(default=None, validator=rules.webhook, repr=False)
+    secret: Secret | None = field(default=None, validator=rules.one_source)  # signs what is posted
+    ca_file: str | None = None
+    command: tuple[str, ...] = ()  # program and arguments; no shell
+    causes: tuple[str, ...] = field(default=("*",), validator=rules.each(rules.cause))
+    least: Literal["info", "warning", "critical"] = "info"
+    # for one try; a receiver that needs longer has queued nothing
+    timeout: float = field(default=10.0, validator=rules.positive)
+    tries: int = field(default=10, validator=rules.between(1, 20))  # 1, 2, 4 ... 256 s apart: a receiver's restart
+    # alerts that wait for it; the oldest goes where it is full, since the newest says how things are
+    queue: int = field(default=100, validator=rules.at_least(1))
+
+
+@frozen
+class Alerts:
+    """What is told, how often, and to whom beside the log."""
+
+    causes: tuple[str, ...] = field(default=("*",), validator=rules.each(rules.cause))  # none: nobody watches
+    source: str = ""  # what alerts call this gateway; "": the machine's name
+    rhythm: Rhythm = field(factory=Rhythm)
+    thresholds: Thresholds = field(factory=Thresholds)
+    sinks: tuple[Sink, ...] = ()
+
+
+@frozen
 class Config:
     """Everything one gateway needs. `classes` are complete: what a class left out was filled from the defaults."""
 
@@ -204,3 +243,5 @@ class Config:
     tenants: tuple[Tenant, ...] = ()
     teams: tuple[Team, ...] = ()
     state: State = field(factory=State)
+    alerts: Alerts = field(factory=Alerts)
+    probes: Probes | None = None  # None: no health checks

@@ -8,13 +8,15 @@ fields is in `config.consistency`. A value that may hold a credential is never s
 import ipaddress
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
+from difflib import get_close_matches
 from typing import Any
 from urllib.parse import urlsplit
 
 from attrs import frozen
 
+from trioproxy.journal import AlertCause
 from trioproxy.policy.breaker import PRESETS, BreakerPolicy
 
 Rule = Callable[[Any, Any, Any], None]  # (instance, attribute, value), as attrs calls it
@@ -29,6 +31,7 @@ RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:
 # What the gateway itself says to the upstream: framing and routing (RFC 9112), and the codings that it can read.
 OWN_HEADERS = frozenset({"host", "content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer"})
 OWN_HEADERS |= {"upgrade", "expect", "accept-encoding"}
+CAUSES = tuple(cause.value for cause in AlertCause if cause is not AlertCause.TEST)
 
 
 def shown(value: object) -> str:
@@ -56,6 +59,11 @@ def between(low: int, high: int) -> Rule:
 def positive(_instance: Any, _attribute: Any, value: Any) -> None:
     if not isinstance(value, int | float) or not value > 0:
         raise ValueError(f"{shown(value)} is not a time to wait: give more than 0 seconds")
+
+
+def share(_instance: Any, _attribute: Any, value: Any) -> None:
+    if not isinstance(value, int | float) or not 0 <= value < 1:
+        raise ValueError(f"{shown(value)} is no share: give 0 or more, and less than 1")
 
 
 def each(rule: Rule) -> Rule:
@@ -108,6 +116,33 @@ def base_url(_instance: Any, _attribute: Any, value: str) -> None:
         raise ValueError(f"{shown(value)} has a fragment: take away the # and what follows")
     if not re.fullmatch(r"[\x21-\x7e]*", value):
         raise ValueError(f"{shown(value)} has a character that a URL may not have: percent-encode it")
+
+
+def webhook(_instance: Any, _attribute: Any, value: str | None) -> None:
+    """A URL to post to. Never shown: many services put their credential into its path."""
+    if value is None:
+        return
+    try:
+        url = urlsplit(value)
+        named = _is_host(url.hostname or "") and url.port != 0
+    except ValueError as exc:
+        raise ValueError(f"this is no URL ({exc}): give one such as https://hooks.example.com/alerts") from None
+    if url.scheme not in ("http", "https") or not named or not re.fullmatch(r"[\x21-\x7e]*", value):
+        raise ValueError("this is no URL to post to: give one such as https://hooks.example.com/alerts")
+    if url.username is not None or url.password is not None or url.fragment:
+        raise ValueError("user:password@ and # are not sent: take them out, and sign with secret")
+
+
+def cause(_instance: Any, _attribute: Any, value: str) -> None:
+    if value != "*" and value not in CAUSES:
+        near = get_close_matches(value, CAUSES, n=1)
+        meant = f"did you mean {shown(near[0])}?" if near else f"known are {', '.join(CAUSES)}"
+        raise ValueError(f'{shown(value)} is no cause of an alert; {meant}; "*" is all of them')
+
+
+def told(cause: str, chosen: Collection[str]) -> bool:
+    """Whether a list of causes takes this one."""
+    return "*" in chosen or cause in chosen
 
 
 def headers(_instance: Any, _attribute: Any, value: Mapping[str, str]) -> None:

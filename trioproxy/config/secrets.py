@@ -11,6 +11,7 @@ from pathlib import Path
 
 from attrs import field, frozen
 
+from trioproxy.codec.signature import signing_key
 from trioproxy.config.model import Config, Secret
 from trioproxy.config.rules import shown
 from trioproxy.errors import ConfigError, ConfigFault
@@ -54,7 +55,8 @@ def resolve(secret: Secret, environ: Mapping[str, str], read: Read) -> str:
 
 
 def credentials(config: Config, environ: Mapping[str, str], read: Read | None = None) -> dict[str, Credential]:
-    """Every channel's credential by the channel's name, and the database's address; channels without one are left out.
+    """Every channel's credential by the channel's name, every sink's secret by `sink_name`, and the database's address by
+    `DATABASE`; who has none is left out.
 
     `read` gives a file's text and may raise OSError or UnicodeDecodeError; by default the file is read. Raises
     `ConfigError` with the faults of all channels.
@@ -75,6 +77,7 @@ def credentials(config: Config, environ: Mapping[str, str], read: Read | None = 
             found[DATABASE] = Credential(source_of(url), database_url(config, environ, read) or "")
         except ConfigError as exc:
             faults += exc.faults
+    found |= _signing(config, faults, environ, read or read_file)
     if faults:
         raise ConfigError(faults)
     return found
@@ -91,6 +94,39 @@ def database_url(config: Config, environ: Mapping[str, str], read: Read | None =
     if not url.startswith(("postgresql://", "postgres://")):
         raise ConfigError([ConfigFault("state.url", "does not begin with postgresql://")])
     return url
+
+
+def resolve_sinks(config: Config, environ: Mapping[str, str], read: Read | None = None) -> dict[str, str]:
+    """The secrets of the alerts' sinks alone, bare, by `sink_name`. Raises `ConfigError` with the faults of all."""
+    faults: list[ConfigFault] = []
+    found = _signing(config, faults, environ, read or read_file)
+    if faults:
+        raise ConfigError(faults)
+    return {name: credential.value for name, credential in found.items()}
+
+
+def _signing(
+    config: Config, faults: list[ConfigFault], environ: Mapping[str, str], read: Read
+) -> dict[str, Credential]:
+    """What sinks sign with. Adds to `faults`."""
+    found: dict[str, Credential] = {}
+    for index, sink in enumerate(config.alerts.sinks):
+        if sink.secret is None:
+            continue
+        name, source = sink_name(index), source_of(sink.secret)
+        try:
+            found[name] = Credential(source, resolve(sink.secret, environ, read))
+            signing_key(found[name].value)
+        except ConfigError as exc:
+            faults += [ConfigFault(f"{name}.secret", fault.message) for fault in exc.faults]
+        except ValueError:
+            faults.append(ConfigFault(f"{name}.secret", f"{source}: what follows whsec_ is not base64"))
+    return found
+
+
+def sink_name(index: int) -> str:
+    """What a sink is called, here and in the log; no channel can have such a name."""
+    return f"alerts.sinks[{index}]"
 
 
 def resolve_all(config: Config, environ: Mapping[str, str], read: Read | None = None) -> dict[str, str]:

@@ -7,11 +7,12 @@ are masked. A key's hash is no credential and stays, so that the text can be use
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 import attrs
 
 from trioproxy.config.load import BARE_KEY
-from trioproxy.config.model import Channel, Config, Secret, State
+from trioproxy.config.model import Channel, Config, Secret, Sink
 from trioproxy.config.rules import holds_credential
 
 MASK = "<masked>"
@@ -34,9 +35,12 @@ def _document(config: Config) -> Iterator[str]:
     yield f"breaker = {_value(config.breaker)}"
     for name, policy in config.classes.items():
         yield from _table(f"[classes.{_key(name)}]", policy)
-    yield from _table("[state]", _hidden(config.state))
+    yield from _table("[state]", attrs.evolve(config.state, url=_hidden(config.state.url)))
     yield from _table("[quota]", config.quota)
     yield from _table("[organization]", config.organization)
+    yield from _table("[alerts]", attrs.evolve(config.alerts, sinks=tuple(map(_masked_sink, config.alerts.sinks))))
+    if config.probes is not None:
+        yield from _table("[probes]", config.probes)
     for tenant in config.tenants:
         yield from _table("[[tenants]]", tenant)
     for team in config.teams:
@@ -88,15 +92,17 @@ def _key(name: str) -> str:
     return name if BARE_KEY.fullmatch(name) else toml_string(name)
 
 
-def _hidden(state: State) -> State:
-    return attrs.evolve(state, url=_mask(state.url))
-
-
-def _mask(secret: Secret | None) -> Secret | None:
-    return secret if secret is None or secret.value is None else Secret(value=MASK)
-
-
 def _masked(channel: Channel) -> Channel:
-    secret = _mask(channel.api_key)
     headers = {name: MASK if holds_credential(name) else value for name, value in channel.headers.items()}
-    return attrs.evolve(channel, api_key=secret, headers=headers)
+    return attrs.evolve(channel, api_key=_hidden(channel.api_key), headers=headers)
+
+
+def _masked_sink(sink: Sink) -> Sink:
+    """What follows the host of its address is often a credential, too."""
+    host = None if sink.url is None else "{0.scheme}://{0.netloc}/".format(urlsplit(sink.url))
+    url = host if host is None or host.rstrip("/") == (sink.url or "").rstrip("/") else host + MASK
+    return attrs.evolve(sink, url=url, secret=_hidden(sink.secret))
+
+
+def _hidden(secret: Secret | None) -> Secret | None:
+    return Secret(value=MASK) if secret is not None and secret.value is not None else secret

@@ -55,6 +55,9 @@ breaker = "four-layer"    # or "consecutive", "half-open"
 total_timeout = 600       # seconds, as in the official SDKs
 gate_timeout = 30         # how long a stream may stay undecided before it is passed on
 
+# Health checks: a completion of one token at every channel once a minute, which you pay for.
+# [probes]
+
 # A class of traffic overrides what it names.
 # [classes.batch]
 # total_timeout = 1200

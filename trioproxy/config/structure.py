@@ -25,7 +25,7 @@ from trioproxy.policy.breaker import PRESETS, BreakerPolicy
 T = TypeVar("T")
 Hook = Callable[[Any, Any], Any]
 
-BOUND = re.compile(r"'\w+' must be >(=?) (\S+): (.*)")
+BOUND = re.compile(r"'\w+' must be ([<>])(=?) (\S+): (.*)")
 SPEAKABLE = 20  # a longer word where a choice is wanted may be a credential in the wrong place
 
 
@@ -76,7 +76,10 @@ def _told(exc: Exception, path: Path) -> Iterator[tuple[Path, str]]:
 
 def _bound(found: re.Match[str]) -> str:
     """What attrs' own validators say, in our words."""
-    return f"{found[3]} is too little: give {'at least' if found[1] else 'more than'} {found[2]}"
+    _, equal, bound, value = found.groups()
+    if found[1] == "<":
+        return f"{value} is too much: give {'at most' if equal else 'less than'} {bound}"
+    return f"{value} is too little: give {'at least' if equal else 'more than'} {bound}"
 
 
 def _scalar(wanted: type, words: str) -> Hook:

@@ -23,6 +23,7 @@ from trioproxy.doors.rejection import (
     bad_target,
     broken,
     encoded,
+    going_down,
     internal,
     repeated,
     status_line,
@@ -71,6 +72,7 @@ class Connection:
     report: Callable[[Exception], None]
     patience: "Patience[Connection]"
     _leaving: bool = field(init=False, default=False)
+    _stopped: bool = field(init=False, default=False)
     _busy: bool = field(init=False, default=False)
     _unread: bool = field(init=False, default=False)  # the rest of a request's body is still coming
     _begun: bool = field(init=False, default=False)  # a byte of the present answer has gone out
@@ -90,6 +92,8 @@ class Connection:
             if self._late is not None and trio.current_time() >= self._presence.deadline:
                 self._note(self._late)
                 self._say_now(self._late)
+            elif self._stopped and self._busy and not self._begun:
+                self._say_now(going_down())
         except WireBroken:
             pass
         except Exception as bug:  # noqa: BLE001 - the boundary: a bug ends this exchange, and no other
@@ -99,6 +103,7 @@ class Connection:
         finally:
             self.patience.end(self)
             self.wire.close()
+            self.reader.close()
 
     def leave(self) -> None:
         """End after the present answer; at once where there is none."""
@@ -106,9 +111,17 @@ class Connection:
         if not self._busy:
             self.cut()
 
+    def interrupt(self) -> None:
+        """A drain's deadline has passed: end soon, and say so where a stream is on its way."""
+        if self._answer is None or self._answer.whole:
+            self.cut()
+        else:
+            self._answer.interrupt()
+
     def cut(self) -> None:
-        """End now: a drain's deadline has passed."""
+        """End now."""
         self._presence.cancel("drain")
+        self._stopped = True
 
     def give_up(self) -> None:
         """End without a word: no request has come for as long as is borne."""

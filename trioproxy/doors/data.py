@@ -20,6 +20,8 @@ from trioproxy.gateway import Gateway
 from trioproxy.http.message import Limits, RequestSource, readers
 from trioproxy.http.wire import HangupWatch, SocketWire, Wire, WireBroken
 
+LAST_WORDS = 1.0  # seconds in which a slow reader may take the word that its stream ends
+
 
 @define(eq=False)
 class DataDoor:
@@ -100,6 +102,10 @@ class DataDoor:
         for connection in tuple(self._connections):
             connection.leave()
         with trio.move_on_after(self.listen.drain_timeout):
+            await self._wait_empty()
+        for connection in tuple(self._connections):
+            connection.interrupt()
+        with trio.move_on_after(LAST_WORDS):
             await self._wait_empty()
         for connection in tuple(self._connections):
             connection.cut()

@@ -19,8 +19,9 @@ def status_line(status: int) -> bytes:
 class Rejected(Exception):
     """A request that is answered without having been understood."""
 
-    def __init__(self, status: int, code: str, message: str) -> None:
+    def __init__(self, status: int, code: str, message: str, retry_after: int | None = None) -> None:
         super().__init__(message)
+        self.retry_after = retry_after  # seconds, where asking again helps
         self.status = status
         self.code = code
         self.message = message
@@ -28,13 +29,15 @@ class Rejected(Exception):
     @property
     def problem(self) -> Problem:
         kind = "server_error" if self.status >= 500 else "invalid_request_error"
-        return Problem(self.status, kind, self.code, self.message, None, None, False)
+        retry = self.retry_after is not None
+        return Problem(self.status, kind, self.code, self.message, None, self.retry_after, retry)
 
 
 def encoded(rejected: Rejected, date: bytes) -> bytes:
     """The whole answer, ready to send."""
     body = render(rejected.problem, "")
-    lines = b"content-type: application/json\r\nx-should-retry: false\r\nconnection: close\r\n"
+    hint = b"false" if rejected.retry_after is None else b"true\r\nretry-after: %d" % rejected.retry_after
+    lines = b"content-type: application/json\r\nx-should-retry: %b\r\nconnection: close\r\n" % hint
     start = status_line(rejected.status)
     return b"%b%bcontent-length: %d\r\ndate: %b\r\n\r\n%b" % (start, lines, len(body), date, body)
 
@@ -62,6 +65,11 @@ def bad_target() -> Rejected:
 
 def full(limits: Listen) -> Rejected:
     return Rejected(503, "too_many_connections", f"this gateway serves {limits.max_connections} connections at once")
+
+
+def going_down() -> Rejected:
+    message = "this gateway is being stopped; ask again, and another one answers"
+    return Rejected(503, "shutting_down", message, retry_after=1)
 
 
 def internal() -> Rejected:

@@ -109,7 +109,7 @@ class Exchange:
             head = await self._ask(connection, request)
             if head is not None:
                 return head
-            connection.wire.close()
+            connection.close()
             self._connection, self.reused = None, False
         connection = self._connection = await self.upstream.connect()
         head = await self._ask(connection, request)
@@ -205,6 +205,11 @@ class Exchange:
         self._whole = self._ahead is END
         return self._whole
 
+    @property
+    def unanswered(self) -> bool:
+        """Whether the request was sent to its end and no head of a reply came."""
+        return self._sent and self.head is None
+
     def abort(self) -> None:
         """Close the connection under whoever reads it; `receive` says that it was cut. `close` must still follow."""
         if self._connection is not None:
@@ -220,7 +225,7 @@ class Exchange:
             connection.reader.reset()
             self.upstream.pool.give_back(connection, now)
         else:
-            connection.wire.close()
+            connection.close()
 
 
 def _broken(kind: FaultKind, message: str) -> Fault:

@@ -69,6 +69,7 @@ class RequestSource(Protocol):
 
     def feed(self, data: bytes) -> None: ...
     def next_event(self) -> Event | None: ...
+    def close(self) -> None: ...
     @property
     def in_message(self) -> bool: ...
 
@@ -79,6 +80,7 @@ class ResponseSource(Protocol):
     def feed(self, data: bytes) -> None: ...
     def next_event(self) -> Event | None: ...
     def reset(self) -> None: ...
+    def close(self) -> None: ...
     @property
     def started(self) -> bool: ...
     @property
@@ -120,6 +122,10 @@ class RequestReader:
         events = self._parse.events
         return events.popleft() if events else None
 
+    def close(self) -> None:
+        """Be done with: no more may be fed."""
+        self._parse.unlink()
+
     @property
     def in_message(self) -> bool:
         """Whether a request has begun to arrive and its `END` has not been handed out. Blank lines are no request."""
@@ -152,6 +158,10 @@ class ResponseReader:
         # A new llhttp costs 0.4 µs, and no state of the last message can leak into this one.
         self._parse.unlink()
         self._parse = _Parse(httptools.HttpResponseParser, _tokenized_response, self._limits)
+
+    def close(self) -> None:
+        """Be done with: no more may be fed."""
+        self._parse.unlink()
 
     @property
     def started(self) -> bool:
@@ -246,7 +256,7 @@ class _Parse:
                 self._flush()
 
     def unlink(self) -> None:
-        """Be done with: without this, each response would leave a cycle for the garbage collector."""
+        """Be done with: without this, each parse would leave a cycle for the garbage collector."""
         del self._parser, self._callbacks
 
     def _take(self, data: bytes) -> None:

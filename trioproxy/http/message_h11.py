@@ -34,6 +34,9 @@ class RequestReader:
         events = self._parse.events
         return events.popleft() if events else None
 
+    def close(self) -> None:
+        """Be done with: no more may be fed."""
+
     @property
     def in_message(self) -> bool:
         """Whether a request has begun to arrive and its `END` has not been handed out."""
@@ -61,6 +64,9 @@ class ResponseReader:
     def reset(self) -> None:
         """Be ready for the next response on the same connection."""
         self._parse = _Parse(self._limits, responses=True)
+
+    def close(self) -> None:
+        """Be done with: no more may be fed."""
 
     @property
     def started(self) -> bool:

@@ -18,6 +18,11 @@ class Connection:
     reader: ResponseSource
     idle_since: float = 0.0
 
+    def close(self) -> None:
+        """Be done with both. Nothing may be read afterwards."""
+        self.wire.close()
+        self.reader.close()
+
 
 @define(eq=False)
 class Pool:
@@ -34,13 +39,13 @@ class Pool:
             connection = self._idle.pop()
             if now - connection.idle_since < self.keepalive and not connection.wire.stale():
                 return connection
-            connection.wire.close()
+            connection.close()
         return None
 
     def give_back(self, connection: Connection, now: float) -> None:
         """Keep a connection whose last exchange ended cleanly."""
         if self._closed or len(self._idle) >= self.limit:
-            connection.wire.close()
+            connection.close()
             return
         connection.idle_since = now
         self._idle.append(connection)
@@ -52,13 +57,13 @@ class Pool:
             if now - connection.idle_since < self.keepalive and not connection.wire.stale():
                 kept.append(connection)
             else:
-                connection.wire.close()
+                connection.close()
         self._idle = kept
 
     def close(self) -> None:
         self._closed = True
         while self._idle:
-            self._idle.pop().wire.close()
+            self._idle.pop().close()
 
     def __len__(self) -> int:
         return len(self._idle)

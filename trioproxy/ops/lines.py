@@ -9,6 +9,9 @@ from typing import Any
 
 from trioproxy.errors import Fault
 from trioproxy.journal import (
+    AlertCause,
+    AlertLost,
+    AlertTold,
     AnswerBegan,
     AttemptRecord,
     BreakerMoved,
@@ -33,11 +36,25 @@ _LOUD = {
     EndReason.CUT_AFTER_COMMIT: "warning",
     EndReason.DEADLINE: "warning",
 }
+_ALARMING = {"critical": "error", "warning": "warning", "info": "info"}
+# What has a line of its own where it happens is no news here.
+_TOLD_ALREADY = frozenset(
+    {
+        AlertCause.BREAKER_OPEN,
+        AlertCause.CHANNEL_PARKED,
+        AlertCause.PROBE_FAILING,
+        AlertCause.BUDGET_NEARING,
+        AlertCause.STORE_TROUBLE,
+        AlertCause.ROLLOUT_PAUSED,
+        AlertCause.ROLLED_BACK,
+        AlertCause.GROWTH_PAUSED,
+    }
+)
 _SELDOM = ("session", "arm", "fallback")
 Line = tuple[str, str, dict[str, Any]]  # level, name, fields
 
 
-def line_of(event: Event) -> Line | None:  # noqa: C901 - one arm per event
+def line_of(event: Event) -> Line | None:  # noqa: C901, PLR0912 - one arm per event
     """The line of an event; None where it is told with another one."""
     match event:
         case ExchangeEnded():
@@ -69,8 +86,25 @@ def line_of(event: Event) -> Line | None:  # noqa: C901 - one arm per event
             return "info" if event.state in {"running", "done"} else "warning", "rollout", fields
         case StoreTroubled():
             return "error" if event.why else "info", "store", {"trouble": event.why, "waiting": event.waiting}
+        case AlertTold():
+            return _loudness(event), "alert", _alert(event)
+        case AlertLost():
+            fields = {"sink": event.sink, "cause": event.cause.value, "why": event.why}
+            return "warning", "alert_lost", fields | {"lost": event.lost}
         case AnswerBegan():
             return None
+
+
+def _loudness(event: AlertTold) -> str:
+    if event.cause in _TOLD_ALREADY:
+        return "debug"
+    return _ALARMING[event.severity] if event.state == "raised" else "info"
+
+
+def _alert(event: AlertTold) -> dict[str, Any]:
+    fields: dict[str, Any] = {"cause": event.cause.value, "subject": event.subject, "severity": event.severity}
+    fields |= {"state": event.state, "message": event.message, "count": event.count}
+    return fields | {"since_s": round(event.now - event.since, 3)}
 
 
 def _probe(event: ProbeRan) -> dict[str, Any]:

@@ -33,6 +33,8 @@ def refusal(error: Refusal, dialect: Dialect, request_id: str, *, allow: str = "
         lines += b"www-authenticate: Bearer\r\n"  # RFC 9110, 15.5.2: a 401 without it is none
     elif problem.status == 405:
         lines += b"allow: %b\r\n" % allow.encode()
+    # Its traceback holds the frame that will hold the answer: a cycle, with the request's body in it.
+    error = error.with_traceback(None)
     return Answer(problem.status, lines, dialect.render_error(problem, request_id), error=error)
 
 

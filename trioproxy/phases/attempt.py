@@ -15,7 +15,6 @@ from attrs import define, evolve, field
 from trioproxy.call import Call
 from trioproxy.channel import ChannelState, Pass
 from trioproxy.codec.frame import StreamReader
-from trioproxy.codec.problem import problem_of
 from trioproxy.errors import AttemptError, Blame, Fault, FaultKind, Refusal
 from trioproxy.family import Family
 from trioproxy.http.client import Exchange
@@ -28,6 +27,7 @@ from trioproxy.policy.slots import Ticket
 MAX_ERROR_BODY = 65_536
 ERROR_BODY_TIMEOUT = 5.0
 MODEL_PARK = 600.0  # a deployment that is being set up needs minutes
+NO_EVIDENCE = frozenset({FaultKind.DEADLINE, FaultKind.DRAINED})
 
 
 class Skipped(Exception):
@@ -46,7 +46,8 @@ class Attempt:
     rewrite_model: str | None = None
     callers_name: bool = False  # the provider's name for the model came from the caller, not from our configuration
     longest: float = math.inf  # seconds that an answer may stream
-    decided: trio.Event = field(init=False, factory=trio.Event)
+    decided: bool = field(init=False, default=False)
+    resort: bool = False  # the channel is asked although it is out, because everybody is
     committed: bool = field(init=False, default=False)
     skipped: bool = field(init=False, default=False)
     fault: Fault | None = field(init=False, default=None)
@@ -79,13 +80,15 @@ class Attempt:
         self.answered = trio.current_time()
         if self.fault is None and not self.skipped:
             self._commit()
-        self.decided.set()
+        self.decided = True
 
     async def _try(self, waiting: Waiting) -> None:
         await self.channel.slot(self._ticket)
         self.asked = trio.current_time()
         request = self._request()
-        self._leave = await self.family.decide(self.channel.try_enter, self.model, self.asked)
+        self._leave = await self.family.decide(
+            self.channel.try_enter, self.model, self.asked, streamed=self.call.facts.stream, resort=self.resort
+        )
         if self._leave is None:
             raise Skipped
         head = await self.exchange.open(request)
@@ -155,10 +158,7 @@ class Attempt:
         deadlines = self.call.deadlines
         if self.longest < math.inf:
             deadlines = evolve(deadlines, total=min(deadlines.total, self.answered + self.longest))
-        self.relay = Relay(self.exchange, reader, deadlines, idle, self._error_frame, held, complete)
-
-    def _error_frame(self, fault: Fault) -> bytes:
-        return self.call.endpoint.dialect.error_frame(problem_of(AttemptError(fault)))
+        self.relay = Relay(self.exchange, reader, deadlines, idle, self.call.endpoint.dialect, held, complete)
 
     # Afterwards
 
@@ -192,14 +192,14 @@ class Attempt:
             return
         fault = self.fault or (self.relay.fault if self.relay else None)
         known = self.committed or self.fault is not None
-        if known and evidence and not (fault and fault.kind is FaultKind.DEADLINE):
+        if known and evidence and not (fault and fault.kind in NO_EVIDENCE):
             self.family.post(self.channel.settle, leave, fault, now)
         else:
-            self.family.post(self.channel.abandon, leave, now)
+            self.family.post(self.channel.abandon, leave, now, unanswered=self.exchange.unanswered)
 
     def record(self, now: float) -> AttemptRecord:
         """The attempt as the journal tells it. A unary answer is over when it is here, a stream when it was relayed."""
-        end = self.answered if self.decided.is_set() and self.relay is None else now
+        end = self.answered if self.decided and self.relay is None else now
         return AttemptRecord(
             self.channel.name,
             self.model,

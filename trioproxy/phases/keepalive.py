@@ -31,6 +31,12 @@ class Keepalive:
     def ready(self) -> bool:
         return not self._begun
 
+    def interrupt(self) -> None:
+        """As `Source.interrupt`; where nothing is decided yet there is nothing to say it in."""
+        attempt = self.walk.committed
+        if attempt is not None and attempt.relay is not None:
+            attempt.relay.interrupt()
+
     async def receive(self) -> bytes:
         if not self._begun:
             self._begun = True

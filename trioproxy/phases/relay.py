@@ -7,12 +7,12 @@ time ends with one truthful error frame and no terminator.
 
 import contextlib
 import math
-from collections.abc import Callable
 
 import trio
 from attrs import define, field
 
-from trioproxy.codec.frame import StreamReader
+from trioproxy.codec.frame import Dialect, StreamReader
+from trioproxy.codec.problem import problem_of
 from trioproxy.codec.sse import EventTooLong
 from trioproxy.errors import AttemptError, Blame, Fault, FaultKind
 from trioproxy.http.client import Exchange
@@ -29,6 +29,7 @@ CUT = Fault(FaultKind.CUT, Blame.PROVIDER, "the upstream's answer ended early", 
 TOO_LONG = Fault(
     FaultKind.TOO_LONG, Blame.PROVIDER, "one frame of the upstream's answer is over the limit", counts=True
 )
+DRAINED = Fault(FaultKind.DRAINED, Blame.ADAPTER, "the gateway was stopped in the middle of the answer")
 OUT_OF_TIME = Fault(FaultKind.DEADLINE, Blame.CLIENT, "the deadline passed in the middle of the answer")
 
 
@@ -44,7 +45,7 @@ class Relay:
     reader: StreamReader
     deadlines: Deadlines
     idle: float
-    error_frame: Callable[[Fault], bytes]
+    dialect: Dialect
     _held: bytes
     complete: bool = False  # what is held is the whole answer, terminator included
     ended: bool = field(init=False, default=False)
@@ -123,6 +124,11 @@ class Relay:
         self._late = OUT_OF_TIME if now >= self.deadlines.total else STALLED
         self.exchange.abort()
 
+    def interrupt(self) -> None:
+        """As `Source.interrupt`."""
+        self._late = DRAINED
+        self.exchange.abort()
+
     def _look(self) -> bytes:
         """What the reader has seen: an end, an error frame, or nothing yet. Returns what is owed for it."""
         if self.reader.fault is not None:
@@ -147,7 +153,7 @@ class Relay:
     def _fail(self, fault: Fault) -> bytes:
         self.fault = fault
         self.ended = True
-        return self.error_frame(fault)
+        return self.dialect.error_frame(problem_of(AttemptError(fault)))
 
 
 def patience_for(reader: StreamReader, idle: float) -> float:

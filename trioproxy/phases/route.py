@@ -14,7 +14,7 @@ from trioproxy.config.model import Channel, Model
 from trioproxy.errors import Blame, ChainExhausted, Fault, FaultKind, Refusal, RefusalKind
 from trioproxy.family import Family
 from trioproxy.policy.access import Catalogue, allows
-from trioproxy.policy.chain import Candidate, Chain, bind, build, order_links
+from trioproxy.policy.chain import Candidate, Chain, bind, build, order_links, resort
 
 
 @frozen
@@ -55,10 +55,20 @@ class Router:
 
     def _build(self, route: Route, captured: str | None, now: float) -> Chain:
         state = self.channels.state
-        return build(
+        chain = build(
             bind(route.candidates, captured),
-            lambda candidate: state[candidate.channel].objection(candidate.model, now),
+            lambda candidate: state[candidate.channel].passed_over(candidate.model, now),
             route.model.chain_max,
+        )
+        if chain.steps:
+            return chain
+        breakers = route.model.when_out == "last-resort"
+        guesses = len({candidate.channel for candidate in route.candidates}) > 1
+        return resort(
+            chain,
+            lambda candidate: state[candidate.channel].resort_in(
+                candidate.model, now, breakers=breakers, guesses=guesses
+            ),
         )
 
     def visible(self, caller: Caller) -> tuple[str, ...]:

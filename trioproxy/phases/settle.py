@@ -32,6 +32,7 @@ AUTH = {
     RefusalKind.FORBIDDEN_ENDPOINT,
 }
 
+LATE = {FaultKind.DEADLINE: EndReason.DEADLINE, FaultKind.DRAINED: EndReason.DRAINED}
 EVIDENCE = {EndReason.ANSWERED, EndReason.CUT_AFTER_COMMIT}
 
 
@@ -160,7 +161,7 @@ class Settlement:
         record = ExchangeEnded(
             call.request_id,
             reason,
-            self.answer.status if self.answer is not None else 0,
+            self._status(reason),
             call.endpoint.path,
             call.facts.model,
             call.facts.stream,
@@ -182,6 +183,11 @@ class Settlement:
         )
         return _limited(record, admission.stopped()) if reason is EndReason.REFUSED_QUOTA and admission else record
 
+    def _status(self, reason: EndReason) -> int:
+        if self.answer is not None:
+            return self.answer.status
+        return 503 if reason is EndReason.DRAINED else 0  # said by the door, in its own words
+
     def _reason(self, exc: BaseException | None) -> EndReason:
         cancelled = _cancelled(exc)
         if exc is not None and cancelled is None:
@@ -192,8 +198,7 @@ class Settlement:
         attempt, answer = self.walk.committed, self.answer
         if attempt is not None and answer is not None:
             if attempt.relay is not None and attempt.relay.fault is not None:
-                late = attempt.relay.fault.kind is FaultKind.DEADLINE
-                return EndReason.DEADLINE if late else EndReason.CUT_AFTER_COMMIT
+                return LATE.get(attempt.relay.fault.kind, EndReason.CUT_AFTER_COMMIT)
             if answer.delivered:  # also if its reader left right after the last byte
                 return EndReason.ANSWERED
         return _gone(cancelled)

@@ -1,10 +1,11 @@
 """Down the chain: one attempt after the other, each a child task of the request's nursery, until one commits.
 
+A child that fails in a way that is worth another channel begins the next one as it ends, so nobody has to be woken in between.
 Only failures that are worth another channel move on. The walk holds at most one attempt at a time, so releasing the walk
 releases everything that the request holds upstream.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import trio
 from attrs import define, field
@@ -23,7 +24,7 @@ UNSENT = frozenset({FaultKind.SATURATED, FaultKind.CONNECT})
 
 @define(eq=False)
 class Walk:
-    """The attempts of one call. After `go` either `committed` or `error` is set."""
+    """The attempts of one call. Once `decided`, either `committed` or `error` is set."""
 
     call: Call
     chain: Chain
@@ -40,25 +41,31 @@ class Walk:
     _faults: list[Fault] = field(init=False, factory=list)
     _upstream_time: float = field(init=False, default=0.0)
     _current: Attempt | None = field(init=False, default=None)
+    _late: bool = field(init=False, default=False)
+    _left: Iterator[Candidate] = field(init=False)
+    _places: int = field(init=False)  # who is passed over because of a limit of its own takes none
+
+    def __attrs_post_init__(self) -> None:
+        self._left = iter(self.chain.steps + self.chain.beyond)
+        self._places = len(self.chain.steps)
 
     async def go(self, nursery: trio.Nursery) -> None:
-        """Try the chain's channels in order. Cancelled, it leaves what it holds to `release`."""
-        out_of_time = False
-        places = len(self.chain.steps)  # who is passed over because of a limit of its own takes none
-        for step in self.chain.steps + self.chain.beyond:
-            if not places:
-                break
-            out_of_time = trio.current_time() + self.call.policy.min_attempt > self.call.deadlines.start
-            if out_of_time:
+        """Begin the next attempt, or decide where none is left. Cancelled, it leaves what it holds to `release`."""
+        for step in self._left:
+            self._late = trio.current_time() + self.call.policy.min_attempt > self.call.deadlines.start
+            if self._late or not self._places:
                 break
             if self.admission is not None and (objection := await self.admission.enter(step)):
                 self.skipped.append((step.channel, objection))
                 continue
-            places -= 1
-            if not await self._attempt(nursery, step):
-                break
+            self._places -= 1
+            nursery.start_soon(self._attempt, self._next(step), nursery)
+            return
+        self._decide()
+
+    def _decide(self) -> None:
         if self.committed is None:
-            self.error = self._exhausted(out_of_time=out_of_time)
+            self.error = self._exhausted(out_of_time=self._late)
         self.decided.set()
 
     def _exhausted(self, *, out_of_time: bool) -> ChainExhausted:
@@ -66,27 +73,34 @@ class Walk:
         error = self.exhausted(self.chain, self._faults, trio.current_time(), deadline=late)
         return error if self.admission is None else self.admission.judged(error)
 
-    async def _attempt(self, nursery: trio.Nursery, step: Candidate) -> bool:
-        """Make one attempt; whether the next channel is to be asked."""
+    def _next(self, step: Candidate) -> Attempt:
         channel = self.channels.state[step.channel]
         callers_name = step.bound or step.model == self.call.facts.model
         attempt = self._current = Attempt(
             self.call, channel, step.model, self.channels, self.wall, self.rewrite_model, callers_name
         )
+        attempt.resort = step.resort
         if self.admission is not None:
             attempt.longest = self.admission.longest(step)
-        nursery.start_soon(attempt.run)
-        await attempt.decided.wait()
+        return attempt
+
+    async def _attempt(self, attempt: Attempt, nursery: trio.Nursery) -> None:
+        """The child task of one attempt. Where it fails in a way that is worth another channel, the next one begins."""
+        await attempt.run()
         self._upstream_time += attempt.answered - attempt.asked
         if attempt.committed:
             self.committed = attempt
-            return False
+            self._decide()
+            return
         self._let_go(attempt)
         if attempt.fault is None:
-            self.skipped.append((step.channel, "objected when it was its turn"))
-            return True
-        self._faults.append(attempt.fault)
-        return attempt.fault.retry
+            self.skipped.append((attempt.channel.name, "objected when it was its turn"))
+        else:
+            self._faults.append(attempt.fault)
+        if attempt.fault is None or attempt.fault.retry:
+            await self.go(nursery)
+        else:
+            self._decide()
 
     def _let_go(self, attempt: Attempt) -> None:
         self._current = None
@@ -109,7 +123,7 @@ class Walk:
     def upstream_time(self) -> float:
         """Seconds that channels had the call, attempts together, the one that is under way included."""
         attempt = self._current
-        if attempt is None or attempt.decided.is_set():
+        if attempt is None or attempt.decided:
             return self._upstream_time
         return self._upstream_time + trio.current_time() - attempt.asked
 

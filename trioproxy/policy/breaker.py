@@ -10,62 +10,29 @@ Closed = traffic flows, open = skipped at zero cost, half-open = a few leased pr
 
 A permit carries the epoch it was leased in: a result from an earlier epoch is a straggler and changes nothing, so that a
 late success cannot close an open breaker. `abandon` returns a lease and is no evidence: the caller left, or we refused.
+
+`resort` gives one permit at a time although it is open, to a caller that has nowhere else to go; it is a probe before its time.
 """
 
-import enum
 from collections import deque
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
-from attrs import define, field, frozen, validators
+from attrs import define, field
 
+from trioproxy.policy.permit import Permit, State
+from trioproxy.policy.presets import PRESETS, BreakerPolicy
+from trioproxy.policy.promptness import Slowness
 
-class State(enum.Enum):
-    CLOSED = "closed"
-    OPEN = "open"
-    HALF_OPEN = "half_open"
-
-
-@frozen
-class BreakerPolicy:
-    """When a breaker opens, for how long, and what closes it. Durations are seconds.
-
-    `window` set: `failures` within that many seconds open it, and old ones still count after the cooldown. `window`
-    0: `failures` in a row open it. `probes` 0: traffic simply flows again after `open_for`; otherwise that many calls at
-    once are let through half-open, and `successes` of them close it. `failed_probe` says what a failed probe does to the
-    count of failures: "keep" leaves it alone and only renews the cooldown (a probe is no traffic), "count" adds to it.
-    """
-
-    failures: int = field(default=3, validator=[validators.instance_of(int), validators.ge(1)])
-    window: float = field(default=300.0, validator=validators.ge(0.0))
-    open_for: float = field(default=60.0, validator=validators.gt(0.0))
-    probes: int = field(default=0, validator=validators.ge(0))
-    successes: int = field(default=1, validator=validators.ge(1))
-    failed_probe: Literal["keep", "count"] = "keep"
-
-
-# Three gateways that were written about in public. `four-layer`: 3 failures within 300 s, 60 s open, then traffic flows and
-# old failures still count. `consecutive`: 5 in a row, 60 s, exactly one probe. `half-open`: 5 in a row, 30 s, 3 probes,
-# 3 successes.
-PRESETS = {
-    "four-layer": BreakerPolicy(),
-    "consecutive": BreakerPolicy(failures=5, window=0.0, open_for=60.0, probes=1),
-    "half-open": BreakerPolicy(failures=5, window=0.0, open_for=30.0, probes=3, successes=3),
-}
-
-
-@define(eq=False)
-class Permit:
-    """Leave to make one attempt. Hand it back exactly once, with a result or with `abandon`."""
-
-    epoch: int
-    probe: bool
-    spent: bool = False
+__all__ = ["PRESETS", "Breaker", "BreakerPolicy", "Permit", "State"]  # who names a breaker names its rules
 
 
 @define(eq=False)
 class Breaker:
-    """One channel's breaker. Every method takes `now`, seconds on a monotonic clock, and never blocks."""
+    """One channel's breaker. Every method takes `now`, seconds on a monotonic clock, and never blocks.
+
+    What may open it takes `luck` too, a random number from 0 to 1 for the jitter.
+    """
 
     policy: BreakerPolicy
     state: State = field(init=False, default=State.CLOSED)
@@ -74,6 +41,8 @@ class Breaker:
     _epoch: int = field(init=False, default=0)
     _leases: int = field(init=False, default=0)
     _successes: int = field(init=False, default=0)
+    _openings: int = field(init=False, default=0)  # since it last worked
+    slowness: Slowness = field(init=False, factory=Slowness)
 
     def admits(self, now: float) -> bool:
         """Whether `try_enter` would give a permit now. Changes nothing."""
@@ -94,41 +63,73 @@ class Breaker:
         self._leases += 1
         return Permit(self._epoch, probe=True)
 
+    def resort(self, now: float) -> Permit | None:
+        """A permit also while it is open, if nobody has one: for a call that would otherwise be refused."""
+        if self.state is not State.OPEN or now >= self.until:
+            return self.try_enter(now)
+        if self._leases:
+            return None
+        self._leases = 1
+        return Permit(self._epoch, probe=True)
+
     def success(self, permit: Permit, now: float) -> None:
         """The channel answered. A stream that is cut afterwards is a `strike`."""
         if not self._take_back(permit):
             return
-        if self.state is State.HALF_OPEN:
+        if self.state is not State.CLOSED:
             self._successes += 1
-            if self._successes >= self.policy.successes:
-                self._failures.clear()
-                self._move(State.CLOSED)
-                permit.epoch = self._epoch  # what becomes of its stream concerns the state that it has made
+            if self._successes < self.policy.successes:
+                return
+            self._move(State.CLOSED)
+            permit.epoch = self._epoch  # what becomes of its stream concerns the state that it has made
+            self._failures.clear()
         elif not self.policy.window:
             self._failures.clear()
+        self._openings = 0
 
-    def failure(self, permit: Permit, now: float) -> None:
+    def began(self, permit: Permit, first: float, now: float, luck: float = 0.5) -> bool:
+        """A stream has its first content, so many seconds after it was asked for.
+
+        That is all that a probe has to prove. Returns False for one that is slow, which is a failed one.
+        """
+        slow = self.policy.slow
+        if permit.probe:
+            if slow and first > slow:
+                self.failure(permit, now, luck)
+                return False
+            self.success(permit, now)
+        elif slow and permit.epoch == self._epoch:
+            self.slowness.observe(late=first > slow, now=now)
+            if self.slowness.beyond(self.policy.slow_quantile, self.policy.slow_minimum):
+                self._open(now, luck)
+        return True
+
+    def failure(self, permit: Permit, now: float, luck: float = 0.5) -> None:
         """The channel failed in a way that counts against it."""
-        if not self._take_back(permit):
-            return
-        self._strike(now)
+        if self._take_back(permit):
+            self._strike(now, luck)
 
-    def strike(self, permit: Permit, now: float) -> None:
+    def strike(self, permit: Permit, now: float, luck: float = 0.5) -> None:
         """The stream of a probe that had already succeeded was cut."""
         assert permit.spent, "a strike comes after a success"
         if permit.epoch == self._epoch:
-            self._strike(now)
+            self._strike(now, luck)
 
-    def _strike(self, now: float) -> None:
-        if self.state is State.HALF_OPEN:
+    def trip(self, now: float, luck: float = 0.5) -> None:
+        """Open it for a reason that is nobody's call: health checks that fail."""
+        if self.state is State.CLOSED:
+            self._open(now, luck)
+
+    def _strike(self, now: float, luck: float) -> None:
+        if self.state is not State.CLOSED:
             if self.policy.failed_probe == "count":
                 self._failures.append(now)
-            self._open(now)
+            self._open(now, luck)
             return
         self._failures.append(now)
         self._forget(now)
         if len(self._failures) >= self.policy.failures:
-            self._open(now)
+            self._open(now, luck)
 
     def abandon(self, permit: Permit, now: float) -> None:
         """The attempt ended without evidence; a probe's lease is free again."""
@@ -159,30 +160,32 @@ class Breaker:
             while self._failures and self._failures[0] <= now - self.policy.window:
                 self._failures.popleft()
 
-    def _open(self, now: float) -> None:
-        self.until = now + self.policy.open_for
+    def _open(self, now: float, luck: float) -> None:
+        self.until = now + self.policy.rest(self._openings, luck)
+        self._openings += 1
+        self.slowness.forget()
         self._move(State.OPEN)
 
     def _move(self, state: State) -> None:
         self.state = state
         self._epoch += 1
-        self._leases = self._successes = 0
+        self._leases = 0
+        if state is not State.HALF_OPEN:  # where a last resort has succeeded, that counts there too
+            self._successes = 0
 
     def snapshot(self, now: float) -> dict[str, Any]:
         """Plain values, for a store: ages and remaining seconds, since another clock will read them."""
-        return {
-            "state": self.state.value,
-            "remaining": self.until - now,
-            "ages": [now - failure for failure in self._failures],
-        }
+        ages = [now - failure for failure in self._failures]
+        return {"state": self.state.value, "remaining": self.until - now, "ages": ages, "openings": self._openings}
 
     def restore(self, kept: Mapping[str, Any], now: float, age: float) -> None:
         """Take up what `snapshot` gave `age` seconds ago. Probes that were out then are not: nobody will answer for them.
 
         Raises `KeyError`, `TypeError` or `ValueError` for what no snapshot is; then nothing has changed.
         """
-        state = State(kept["state"])
+        state, openings = State(kept["state"]), int(kept["openings"])
         until = now - age + float(kept["remaining"])
         self._failures = deque(now - age - float(since) for since in kept["ages"])
         self.until = until if state is not State.CLOSED else 0.0
+        self._openings = openings
         self._move(State.CLOSED if state is State.HALF_OPEN and not self.policy.probes else state)

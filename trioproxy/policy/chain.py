@@ -37,7 +37,7 @@ class PriceLike(Protocol):
 class Candidate:
     """One link in its place. `model` may still hold the "*" of a wildcard; `price` is blended, None if unknown.
 
-    `bound`: the model's name has a part in it that the caller chose.
+    `bound`: the model's name has a part in it that the caller chose. `resort`: it is asked although it is out, because everybody is.
     """
 
     channel: str
@@ -45,6 +45,7 @@ class Candidate:
     reason: str
     price: float | None = None
     bound: bool = False
+    resort: bool = False
 
 
 @frozen
@@ -102,6 +103,21 @@ def build(candidates: Iterable[Candidate], skip: Callable[[Candidate], str | Non
             skipped.append((candidate.channel, why))
             left_out.append(candidate)
     return Chain(tuple(steps), tuple(skipped), tuple(beyond), tuple(left_out))
+
+
+def resort(chain: Chain, wait: Callable[[Candidate], float | None]) -> Chain:
+    """The same chain with the one of the left out that is back soonest in it. `wait` is None for who may not be asked at all."""
+    waits = [(seconds, place) for place, each in enumerate(chain.left_out) if (seconds := wait(each)) is not None]
+    if not waits:
+        return chain
+    _, chosen = min(waits)
+    rest = [place for place in range(len(chain.left_out)) if place != chosen]
+    return Chain(
+        (evolve(chain.left_out[chosen], resort=True),),
+        tuple(chain.skipped[place] for place in rest),
+        chain.beyond,
+        tuple(chain.left_out[place] for place in rest),
+    )
 
 
 def _candidate(link: LinkLike, prices: Mapping[str, PriceLike | None], reason: str) -> Candidate:
