@@ -4,6 +4,7 @@ Sessions run in the environment that nox itself is installed in, so that one `pi
 """
 
 import logging
+import shutil
 import sys
 from pathlib import Path
 
@@ -43,9 +44,20 @@ def contracts(session: nox.Session) -> None:
     session.run(str(BIN / "lint-imports"), external=True)
 
 
+def postgresql(session: nox.Session) -> None:
+    """PostgreSQL's programs, which the store's tests start servers of their own with."""
+    if any(Path("/usr/lib/postgresql").glob("*/bin/initdb")) or shutil.which("initdb"):
+        return
+    session.run("apt-get", "update", "-qq", external=True)
+    # Without its own cluster: nothing but the tests' servers is to run.
+    install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "postgresql"]
+    session.run(*install, external=True, env={"DEBIAN_FRONTEND": "noninteractive"})
+
+
 @nox.session
 def tests(session: nox.Session) -> None:
-    """The whole suite; arguments after `--` go to pytest."""
+    """The whole suite; arguments after `--` go to pytest. Installs PostgreSQL where it is missing and can be."""
+    postgresql(session)
     logging.getLogger("nox").setLevel(logging.ERROR)  # pytest's closing line is the run's last, unless a session failed
     python(session, "pytest", *session.posargs)
 
@@ -53,6 +65,7 @@ def tests(session: nox.Session) -> None:
 @nox.session
 def coverage(session: nox.Session) -> None:
     """The suite with branch coverage and the lines it misses."""
+    postgresql(session)
     python(session, "coverage", "run", "-m", "pytest", "-q", *session.posargs)
     python(session, "coverage", "report")
 

@@ -29,6 +29,7 @@ from trioproxy.journal import Event, ExchangeEnded, Journal
 CHAT = "/v1/chat/completions"
 PROMPT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 DOOR = ("gateway.test", 8787)
+NOVEMBER = 1_764_000_000.0
 
 
 @define(eq=False)
@@ -41,7 +42,7 @@ class Scene:
     door: DataDoor
     events: list[Event] = field(factory=list)
     bugs: list[Exception] = field(factory=list)
-    wall: float = 1_764_000_000.0  # Unix seconds when the scene's clock stands at its start
+    wall: float = NOVEMBER  # Unix seconds when the scene's clock stands at its start
 
     def __getattr__(self, name: str) -> FakeUpstream:
         try:
@@ -132,6 +133,7 @@ async def scene(
     model: str = "",
     credentials: dict[str, str] | None = None,
     links: tuple[str, ...] | None = None,
+    wall: float = NOVEMBER,
 ) -> AsyncGenerator[Scene]:
     """Open a scene. `toml` is appended to the file, `channel` to every channel (or by name), `model` to the model.
 
@@ -150,13 +152,13 @@ async def scene(
         origin = trio.current_time()
         made: list[Scene] = []
 
-        def wall() -> float:
-            return (made[0].wall if made else 0.0) + trio.current_time() - origin
+        def world() -> float:
+            return (made[0].wall if made else wall) + trio.current_time() - origin
 
-        async with open_gateway(config, credentials=keys, dial=network.dial, journal=journal, wall=wall) as gateway:
-            door = DataDoor(gateway, config.listen, wall, bugs.append)
+        async with open_gateway(config, credentials=keys, dial=network.dial, journal=journal, wall=world) as gateway:
+            door = DataDoor(gateway, config.listen, world, bugs.append)
             network.listen(*DOOR, door.serve)
-            made.append(Scene(network, upstreams, gateway, door, events, bugs))
+            made.append(Scene(network, upstreams, gateway, door, events, bugs, wall))
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(door.patience.run)
                 yield made[0]

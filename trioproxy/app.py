@@ -6,7 +6,7 @@ Only this module constructs; everything else receives what it uses. Nothing here
 import gc
 import signal
 import sys
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from time import time as wall_clock  # noqa: TID251 - ledgers, dates and provider hints are in the world's time
@@ -16,15 +16,19 @@ import trio
 
 from trioproxy.assembly import build, prober
 from trioproxy.config.model import Config
+from trioproxy.config.secrets import DATABASE
 from trioproxy.control.orders import Orders
 from trioproxy.doors.control import ControlDoor
 from trioproxy.doors.data import DataDoor
 from trioproxy.gateway import Gateway
 from trioproxy.http.wire import Dial, Dialer
-from trioproxy.journal import Journal
+from trioproxy.journal import Journal, Subscriber
+from trioproxy.memory import Memory
 from trioproxy.ops.alerts import alerting
 from trioproxy.ops.lag import report
 from trioproxy.ops.log import LAST_WORDS, Log
+from trioproxy.store.opening import open_store
+from trioproxy.store.store import Store
 
 
 @asynccontextmanager
@@ -45,33 +49,67 @@ async def open_gateway(
     dial, journal = dial or Dialer(), journal or Journal()
     gateway = build(config, credentials or {}, dial=dial, journal=journal, wall=wall)
     watch = alerting(config.alerts, credentials or {}, dial=dial, journal=journal, wall=wall)
-    async with trio.open_nursery() as nursery:
-        supervisor = gateway.supervisor
-        room, traffic = supervisor.quota.state.room, supervisor.traffic.state
+    store = open_store(config, (credentials or {}).get(DATABASE), journal, wall)
+    supervisor = gateway.supervisor
+    room, traffic = supervisor.quota.state.room, supervisor.traffic.state
+    hearing = (gateway.rejections, traffic.heard, supervisor.heard)
+    async with trio.open_nursery() as nursery, _told(journal, hearing):
         if watch is not None:
             watch.waiting = watch.waiting if room is None else room.depths
             await nursery.start(watch.run)
-        nursery.start_soon(supervisor.sweep)
-        nursery.start_soon(supervisor.silence.watch)
-        if gateway.line.admitter is not None:
-            nursery.start_soon(supervisor.sweep_quota, wall)
-        if room is not None:
-            nursery.start_soon(supervisor.serve_room, room)
-        if (probes := prober(config, gateway)) is not None:
-            nursery.start_soon(probes.watch)
-        if config.rollouts:
-            traffic.begin([each.model for each in config.rollouts if each.started], trio.current_time())
-            nursery.start_soon(traffic.watch)
-        counting = (gateway.rejections, traffic.heard, supervisor.heard)
-        for subscriber in counting:
-            journal.subscribe(subscriber)
+        async with _remembering(gateway, store, config.state.snapshot_every, nursery):
+            nursery.start_soon(supervisor.sweep)
+            nursery.start_soon(supervisor.silence.watch)
+            if gateway.line.admitter is not None:
+                nursery.start_soon(supervisor.sweep_quota, wall)
+            if room is not None:
+                nursery.start_soon(supervisor.serve_room, room)
+            if (probes := prober(config, gateway)) is not None:
+                nursery.start_soon(probes.watch)
+            if config.rollouts:
+                traffic.begin([each.model for each in config.rollouts if each.started], trio.current_time())
+                nursery.start_soon(traffic.watch)
+            try:
+                yield gateway
+            finally:
+                supervisor.close()
+                nursery.cancel_scope.cancel("gateway closed")
+
+
+@asynccontextmanager
+async def _told(journal: Journal, subscribers: Collection[Subscriber]) -> AsyncGenerator[None]:
+    """These hear what the journal tells, for the length of the block."""
+    for subscriber in subscribers:
+        journal.subscribe(subscriber)
+    try:
+        yield
+    finally:
+        for subscriber in subscribers:
+            journal.unsubscribe(subscriber)
+
+
+@asynccontextmanager
+async def _remembering(
+    gateway: Gateway, store: Store | None, every: float, nursery: trio.Nursery
+) -> AsyncGenerator[None]:
+    """What is remembered is taken up, kept from then on, and once more at the end."""
+    if store is None:
+        yield
+        return
+    gateway.store = gateway.line.store = store
+    try:
+        memory = Memory(store, gateway.supervisor, gateway.line, gateway.line.wall)
+        troubles = memory.restore()
+        store.start()
+        for trouble in troubles:
+            store.tell(trouble)
+        nursery.start_soon(memory.run, every)
         try:
-            yield gateway
+            yield
         finally:
-            for subscriber in counting:
-                journal.unsubscribe(subscriber)
-            supervisor.close()
-            nursery.cancel_scope.cancel("gateway closed")
+            memory.keep()
+    finally:
+        store.close()
 
 
 async def serve(

@@ -130,6 +130,7 @@ class RefusalKind(enum.Enum):
     QUEUE_FULL = "queue_full"
     QUEUE_TIMEOUT = "queue_timeout"
     CLASS_PAUSED = "class_paused"
+    UNRECORDABLE = "ledger_unavailable"
 
 
 @frozen

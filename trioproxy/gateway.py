@@ -30,6 +30,7 @@ from trioproxy.policy.hierarchy import QuotaStatistics
 from trioproxy.policy.pace import PaceStatistics
 from trioproxy.policy.rejections import Rejections
 from trioproxy.policy.rollout import Verb
+from trioproxy.store.store import Store
 from trioproxy.supervisor import Supervisor
 from trioproxy.traffic import RolloutStatistics
 from trioproxy.waiting_room import ClassStatistics
@@ -48,6 +49,7 @@ class Gateway:
     endpoints: Mapping[str, Endpoint]
     dialect: Dialect  # of the errors of paths that belong to no dialect
     rejections: Rejections = field(factory=Rejections)  # the calls that ended with 429, by whose word
+    store: Store | None = None  # what is remembered beyond the process; None where nothing is
 
     @property
     def journal(self) -> Journal:

@@ -113,6 +113,7 @@ class ExchangeEnded:
     # What the same tokens would have cost at the channel of first choice, micro-USD; None where that answered, or is unknown.
     preferred_cost: int | None = None
     refused: bool = False  # the model would not answer; only looked for during a rollout
+    user: str = ""  # the end user, where it has limits of its own
 
 
 @frozen
@@ -158,6 +159,9 @@ class AnswerBegan:
     tenant: str
     estimated_input: int
     estimated_output: int
+    provider_model: str = ""
+    traffic_class: str = ""
+    user: str = ""  # the end user, where it has limits of its own
 
 
 @frozen
@@ -315,6 +319,10 @@ class Journal:
     _subscribers: tuple[Subscriber, ...] = field(init=False, default=())
     broken: int = field(init=False, default=0)
     on_bug: Callable[[Exception], None] | None = None  # told of each; must not raise
+
+    @property
+    def subscribers(self) -> tuple[Subscriber, ...]:
+        return self._subscribers
 
     def subscribe(self, subscriber: Subscriber) -> None:
         self._subscribers = (*self._subscribers, subscriber)

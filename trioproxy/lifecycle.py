@@ -18,7 +18,7 @@ from attrs import define
 
 from trioproxy.answer import Answer
 from trioproxy.call import Call, Endpoint, Request
-from trioproxy.errors import Refusal
+from trioproxy.errors import Refusal, RefusalKind
 from trioproxy.journal import Journal
 from trioproxy.phases import answering, settle
 from trioproxy.phases.admit import END_USER, Admitter
@@ -28,6 +28,7 @@ from trioproxy.phases.fallback import StandIns
 from trioproxy.phases.keepalive import Keepalive
 from trioproxy.phases.route import Router
 from trioproxy.phases.walk import Walk
+from trioproxy.store.store import Store
 
 
 @define(eq=False)
@@ -40,6 +41,7 @@ class Line:
     journal: Journal
     wall: Callable[[], float]
     admitter: Admitter | None = None  # None where nothing is limited
+    store: Store | None = None  # None where nothing is kept
 
 
 @asynccontextmanager
@@ -73,7 +75,7 @@ async def exchange(line: Line, request: Request, endpoint: Endpoint) -> AsyncGen
             return
         async with trio.open_nursery() as nursery:
             keepalive = await _decide(walk, call, nursery)
-            settlement.begin(answer := answering.answer(call, walk, keepalive))
+            settlement.begin(answer := answering.answer(call, walk, keepalive), keepalive)
             yield answer
             if walk.committed is not None and walk.committed.relay is not None:
                 await walk.committed.relay.linger()
@@ -83,6 +85,8 @@ async def exchange(line: Line, request: Request, endpoint: Endpoint) -> AsyncGen
 
 async def _walk(line: Line, call: Call, request: Request) -> Walk:
     """The walk of a call, with what is held for it. Nothing may come between this and the settlement."""
+    if line.store is not None and not line.store.admits:
+        raise Refusal(RefusalKind.UNRECORDABLE, "the gateway cannot record calls at the moment: try again later")
     route, chain = await line.router.chain(call, trio.current_time())
     public_name = call.facts.model if route.model.rewrite_model else None
     walk = Walk(call, chain, line.router.channels, line.wall, line.router.exhausted, public_name)

@@ -89,6 +89,7 @@ SECTIONS: dict[str, tuple[type, ...]] = {
     "`[organization]`": (limits.Quotas,),
     "`[[tenants]]`": (limits.Tenant,),
     "`[[teams]]`": (limits.Team,),
+    "`[state]`": (model.State,),
     "`[alerts]`": (model.Alerts,),
     "`rhythm`": (Rhythm,),
     "`thresholds`": (Thresholds,),

@@ -19,6 +19,7 @@ COMMANDS = {
     "config": "Show the effective configuration, defaults included.",
     "regress": "Ask channels a set of prompts and judge their answers, side by side.",
     "keys": "Make keys for callers.",
+    "ledger": "Tell what was used and what it cost.",
     "alerts": "See that alerts arrive.",
 }
 

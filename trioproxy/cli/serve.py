@@ -1,13 +1,15 @@
 """`trioproxy serve FILE`: the sidecar."""
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 import trio
 
 if TYPE_CHECKING:
     from trioproxy.config.model import Config
+
+E = TypeVar("E", bound=Exception)
 
 
 @click.command("serve", short_help="Run the gateway.")
@@ -36,6 +38,10 @@ def command(file: str) -> None:
         raise SystemExit(1) from None
     try:
         trio.run(_serve, config, credentials)
+    except* ConfigError as found:
+        for fault in _first(found).faults:
+            click.echo(f"{file}: {fault}", err=True)
+        raise SystemExit(1) from None
     except* OSError as group:
         why = _first(group)
         of_control = why.filename is not None and why.filename == config.control.socket
@@ -44,7 +50,7 @@ def command(file: str) -> None:
         raise SystemExit(1) from None
 
 
-def _first(group: BaseExceptionGroup[OSError]) -> OSError:
+def _first(group: BaseExceptionGroup[E]) -> E:
     """The error inside, however many nurseries it came through."""
     inner = group.exceptions[0]
     return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner

@@ -82,6 +82,12 @@ REFUSALS: dict[RefusalKind, _Words] = {
         "insufficient_balance",
         "the tenant's prepaid balance is used up",
     ),
+    RefusalKind.UNRECORDABLE: (
+        503,
+        _BUSY,
+        "ledger_unavailable",
+        "the gateway cannot record what calls cost at the moment, so it takes none",
+    ),
 }
 
 _UNAVAILABLE: _Words = (502, _SERVER, "upstream_unavailable", "every channel failed; the last one for this reason")

@@ -12,7 +12,19 @@ from attrs import field, frozen
 
 from trioproxy.config.limits import Quotas, QuotaSettings, Team, Tenant
 from trioproxy.config.lines import Path
-from trioproxy.config.model import Alerts, Channel, ClassPolicy, Config, Key, Link, Listen, Model, Rollout, Sink
+from trioproxy.config.model import (
+    Alerts,
+    Channel,
+    ClassPolicy,
+    Config,
+    Key,
+    Link,
+    Listen,
+    Model,
+    Rollout,
+    Sink,
+    State,
+)
 from trioproxy.config.rules import Address, is_loopback, shown
 
 Finding = tuple[Path, str]
@@ -34,6 +46,7 @@ class Parts:
     teams: Mapping[int, Team]
     rollouts: Mapping[int, Rollout]
     classes: Mapping[str, ClassPolicy]
+    state: State
     alerts: Alerts = field(factory=Alerts)
 
     @classmethod
@@ -50,6 +63,7 @@ class Parts:
             tenants=dict(enumerate(config.tenants)),
             teams=dict(enumerate(config.teams)),
             classes={"default": config.defaults, **config.classes},
+            state=config.state,
             alerts=config.alerts,
             rollouts=dict(enumerate(config.rollouts)),
         )
@@ -67,6 +81,7 @@ def findings(parts: Parts) -> Iterator[Finding]:
         yield from _links(("models", index, "channels"), model.channels, model.name, parts.channel_names)
     yield from _rollouts(parts)
     yield from _twice("tenants", "name", ((index, tenant.name) for index, tenant in parts.tenants.items()))
+    yield from _state(parts.state)
     if parts.listen:
         yield from _door(parts.listen, has_keys=parts.has_keys)
     for index, sink in enumerate(parts.alerts.sinks):
@@ -125,6 +140,20 @@ def _door(listen: Listen, *, has_keys: bool) -> Iterator[Finding]:
     if not has_keys and not listen.open and not Address.of(listen.data).loopback:
         told = "can be reached from other machines and there are no [[keys]]"
         yield ("listen", "data"), f"{shown(listen.data)} {told}: add keys (`trioproxy keys new`), or say open = true"
+
+
+def _state(state: State) -> Iterator[Finding]:
+    if state.path is None:
+        for name in ("url", "spool"):
+            if getattr(state, name) is not None:
+                yield (
+                    ("state", name),
+                    "does nothing without path: give the path of the file, or of what stands beside it",
+                )
+    elif not state.path:
+        yield ("state", "path"), '"" is no path: give one, such as "trioproxy.db", or leave it out to keep nothing'
+    elif "://" in state.path:
+        yield ("state", "path"), 'is no file: give a database\'s address by url, such as { env = "DATABASE_URL" }'
 
 
 def _sink(path: Path, sink: Sink) -> Iterator[Finding]:

@@ -18,7 +18,19 @@ from trioproxy.config import consistency, fitting, sharing
 from trioproxy.config.limits import Quotas, QuotaSettings, Team, Tenant
 from trioproxy.config.lines import Path as KeyPath
 from trioproxy.config.lines import key_lines
-from trioproxy.config.model import Alerts, Channel, ClassPolicy, Config, Control, Key, Listen, Logging, Model, Rollout
+from trioproxy.config.model import (
+    Alerts,
+    Channel,
+    ClassPolicy,
+    Config,
+    Control,
+    Key,
+    Listen,
+    Logging,
+    Model,
+    Rollout,
+    State,
+)
 from trioproxy.config.probes import Probes
 from trioproxy.config.rules import NAME, preset, shown
 from trioproxy.config.structure import structure, unknown
@@ -30,7 +42,7 @@ from trioproxy.policy.switchback import SwitchBackPolicy
 T = TypeVar("T")
 
 SECTIONS = ["listen", "defaults", "channels", "models", "keys", "classes", "log"]
-SECTIONS += ["quota", "organization", "tenants", "teams", "alerts", "probes", "rollouts", "control"]
+SECTIONS += ["quota", "organization", "tenants", "teams", "state", "alerts", "probes", "rollouts", "control"]
 BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -135,6 +147,7 @@ class Reading:
         keys = self._list("keys", Key)
         probes = self._table("probes", Probes) if "probes" in self.raw else None
         quota, organization = self._table("quota", QuotaSettings), self._table("organization", Quotas)
+        state = self._table("state", State) or State()
         tenants, teams = self._list("tenants", Tenant), self._list("teams", Team)
         alerts = self._table("alerts", Alerts) or Alerts()
         for section, what in (("channels", "a place to send to"), ("models", "a name to ask for")):
@@ -153,6 +166,7 @@ class Reading:
             tenants=tenants,
             teams=teams,
             classes={"default": defaults, **classes},
+            state=state,
             alerts=alerts,
             rollouts=rollouts,
         )
@@ -177,6 +191,7 @@ class Reading:
             organization=organization,
             tenants=tuple(tenants.values()),
             teams=tuple(teams.values()),
+            state=state,
             alerts=alerts,
             probes=probes,
         )

@@ -239,6 +239,20 @@ class Logging:
 
 
 @frozen
+class State:
+    """What is remembered beyond the process. Without a `path` nothing is, and it costs nothing."""
+
+    path: str | None = None  # of the SQLite file; ":memory:" for one that ends with the process
+    url: Secret | None = field(default=None, validator=rules.one_source)  # postgresql://: in place of the file
+    spool: str | None = None  # None: `path` and ".spool"
+    # what a busy gateway writes in half a minute, so that a database may be away for so long
+    spool_size: int = field(default=16 * MiB, validator=rules.at_least(1 * MiB))
+    retention_days: float = field(default=90.0, validator=rules.at_least(0))  # a quarter's bill can be looked at
+    max_size: int = field(default=0, validator=rules.at_least(0))
+    snapshot_every: float = field(default=5.0, validator=rules.positive)
+
+
+@frozen
 class Sink:
     """Who is told of alerts: an address to post to, or a command to run. Exactly one of `url` and `command`."""
 
@@ -285,5 +299,6 @@ class Config:
     organization: Quotas = field(factory=Quotas)
     tenants: tuple[Tenant, ...] = ()
     teams: tuple[Team, ...] = ()
+    state: State = field(factory=State)
     alerts: Alerts = field(factory=Alerts)
     probes: Probes | None = None  # None: no health checks

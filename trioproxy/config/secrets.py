@@ -19,6 +19,7 @@ from trioproxy.errors import ConfigError, ConfigFault
 Read = Callable[[str], str]
 
 VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
+DATABASE = "[state] url"  # under this name its address is found; no channel can be called so
 HEADER_SAFE = re.compile(r"[\x21-\x7e]+")
 
 
@@ -54,7 +55,8 @@ def resolve(secret: Secret, environ: Mapping[str, str], read: Read) -> str:
 
 
 def credentials(config: Config, environ: Mapping[str, str], read: Read | None = None) -> dict[str, Credential]:
-    """Every channel's credential by the channel's name, and every sink's secret by `sink_name`; who has none is left out.
+    """Every channel's credential by the channel's name, every sink's secret by `sink_name`, and the database's address by
+    `DATABASE`; who has none is left out.
 
     `read` gives a file's text and may raise OSError or UnicodeDecodeError; by default the file is read. Raises
     `ConfigError` with the faults of all channels.
@@ -69,10 +71,29 @@ def credentials(config: Config, environ: Mapping[str, str], read: Read | None = 
             found[channel.name] = Credential(source_of(channel.api_key), value)
         except ConfigError as exc:
             faults += [ConfigFault(f"channels[{index}].api_key", fault.message) for fault in exc.faults]
+    url = config.state.url
+    if url is not None:
+        try:
+            found[DATABASE] = Credential(source_of(url), database_url(config, environ, read) or "")
+        except ConfigError as exc:
+            faults += exc.faults
     found |= _signing(config, faults, environ, read or read_file)
     if faults:
         raise ConfigError(faults)
     return found
+
+
+def database_url(config: Config, environ: Mapping[str, str], read: Read | None = None) -> str | None:
+    """The address of the store's database; None where it is a file. Raises `ConfigError`."""
+    if config.state.url is None:
+        return None
+    try:
+        url = resolve(config.state.url, environ, read or read_file)
+    except ConfigError as exc:
+        raise ConfigError([ConfigFault("state.url", fault.message) for fault in exc.faults]) from exc
+    if not url.startswith(("postgresql://", "postgres://")):
+        raise ConfigError([ConfigFault("state.url", "does not begin with postgresql://")])
+    return url
 
 
 def resolve_sinks(config: Config, environ: Mapping[str, str], read: Read | None = None) -> dict[str, str]:

@@ -37,6 +37,7 @@ def _document(config: Config) -> Iterator[str]:
     yield f"switch_back = {_value(config.switch_back)}"
     for name, policy in config.classes.items():
         yield from _table(f"[classes.{_key(name)}]", policy)
+    yield from _table("[state]", attrs.evolve(config.state, url=_hidden(config.state.url)))
     yield from _table("[quota]", config.quota)
     yield from _table("[organization]", config.organization)
     yield from _table("[alerts]", attrs.evolve(config.alerts, sinks=tuple(map(_masked_sink, config.alerts.sinks))))

@@ -53,12 +53,13 @@ class Way:
     own: Path
     counts: bool
     spends: bool
+    user: str = ""  # the end user, where it has limits of its own
 
     @classmethod
-    def of(cls, steps: tuple[Step, ...]) -> "Way":
+    def of(cls, steps: tuple[Step, ...], user: str = "") -> "Way":
         needed = units(*steps)
         own = tuple(step for step in steps if step.scope.rank in OWN)
-        return cls(Path(steps), Path(own), bool(needed & COUNTING), SPENDING in needed)
+        return cls(Path(steps), Path(own), bool(needed & COUNTING), SPENDING in needed, user)
 
 
 @define(eq=False)
@@ -80,7 +81,8 @@ class Ways:
                 way = self._known[key] = Way.of((*self.scopes.callers(*key[:2]), *self.scopes.models[model.name]))
             return way
         person = Step(Scope(Rank.END_USER, f"{caller.tenant} / {name[:LONGEST_USER]}"), limits)
-        return Way.of((*self.scopes.callers(*key[:2]), person, *self.scopes.models[model.name]))
+        steps = (*self.scopes.callers(*key[:2]), person, *self.scopes.models[model.name])
+        return Way.of(steps, name[:LONGEST_USER])
 
 
 @frozen

@@ -5,6 +5,8 @@ only say so inside the stream. Until then comments keep the connection warm; eve
 sent between frames only, since not one frame has come yet.
 """
 
+from collections.abc import Callable
+
 import trio
 from attrs import define, field
 
@@ -21,6 +23,7 @@ class Keepalive:
 
     walk: Walk
     call: Call
+    began: Callable[[], None] | None = field(init=False, default=None)  # told once, when an answer begins behind it
     ended: bool = field(init=False, default=False)
     _begun: bool = field(init=False, default=False)
 
@@ -44,6 +47,9 @@ class Keepalive:
             return COMMENT
         attempt = self.walk.committed
         if attempt is not None and attempt.relay is not None:
+            if self.began is not None:
+                self.began()
+                self.began = None
             data = await attempt.relay.receive()
             self.ended = attempt.relay.ended
             return data

@@ -14,9 +14,10 @@ from attrs import define, evolve, field
 from trioproxy.answer import Answer
 from trioproxy.call import Call, Caller, Request
 from trioproxy.errors import Blame, ChainExhausted, Fault, FaultKind, Limited, Refusal, RefusalKind
-from trioproxy.journal import EndReason, ExchangeEnded, Journal, Usage
+from trioproxy.journal import AnswerBegan, EndReason, ExchangeEnded, Journal, Usage
 from trioproxy.phases.admit import Admission
 from trioproxy.phases.answering import overhead
+from trioproxy.phases.keepalive import Keepalive
 from trioproxy.phases.walk import Walk
 
 # Used only where the provider told nothing: about 4 bytes are a token of English, and of what a stream brings a frame is a
@@ -99,12 +100,41 @@ class Settlement:
     def __enter__(self) -> Self:
         return self
 
-    def begin(self, answer: Answer) -> None:
-        """The answer's first byte may go downstream now."""
+    def begin(self, answer: Answer, early: Keepalive | None = None) -> None:
+        """The answer's first byte may go downstream now; where it is `early`, of what comes before the model's."""
         self.answer = answer
         self.overhead = overhead(self.call, self.walk)
         if answer.whole and self.walk.admission is not None:
             self.walk.admission.stir()
+        if self.walk.committed is not None:
+            self.began()
+        elif early is not None:
+            early.began = self.began
+
+    def began(self) -> None:
+        """Say that from here on the call costs somebody something, and how much likely: a unary answer has told."""
+        call, walk, attempt = self.call, self.walk, self.walk.committed
+        assert attempt is not None, "an answer begins with a channel that gave it"
+        admission = walk.admission
+        estimate = None if admission is None or attempt.relay is None else admission.estimate
+        if estimate is None or not estimate.input:
+            usage = self._usage()
+            tokens = usage.input + usage.cached, usage.output
+        else:
+            tokens = estimate.input, estimate.output
+        self.journal.emit(
+            AnswerBegan(
+                call.request_id,
+                attempt.channel.name,
+                call.facts.model,
+                call.caller.key_id,
+                call.caller.tenant,
+                *tokens,
+                attempt.model,
+                call.traffic_class,
+                "" if admission is None else admission.way.user,
+            )
+        )
 
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
@@ -159,6 +189,7 @@ class Settlement:
             refused=bool(self.walk.chain.arm) and self.walk.committed is not None and self.walk.committed.refused,
             queued=self.walk.queued or 0.0,
             fallback=self.walk.stand_in if self.walk.committed is not None else "",
+            user="" if admission is None else admission.way.user,
         )
         return _limited(record, self.walk.stopped()) if reason is EndReason.REFUSED_QUOTA else record
 

@@ -4,8 +4,9 @@ An idle limiter is one that a new one could replace, so that dropping it changes
 used today and no more. An account with calls under way keeps all of its limiters.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from attrs import define, field
@@ -68,6 +69,32 @@ class Accounts:
                 account.limiters, account.limits = limiters, None
         if seen < count:
             self._round = iter(list(self._accounts.values()))
+
+    def snapshot(self, now: float, wall: float, held: Mapping[int, int]) -> list[list[Any]]:
+        """What was used at every limiter that is not as new: rank, name, dimension, and its own words. `held` by `id`."""
+        kept: list[list[Any]] = []
+        for account in self._accounts.values():
+            for limiter in account.limiters:
+                state = None if isinstance(limiter, Level) else limiter.snapshot(now, wall, held.get(id(limiter), 0))
+                if state is not None:
+                    kept.append([account.scope.rank.value, account.scope.name, limiter.rule.dimension.value, state])
+        return kept
+
+    def restore(
+        self, kept: Iterable[list[Any]], steps: Mapping[tuple[str, str], Step], now: float, *, wall: float, age: float
+    ) -> None:
+        """Take up what `snapshot` gave `age` seconds ago, where there still is such a scope and limit.
+
+        Raises `KeyError`, `TypeError` or `ValueError` for what no snapshot is.
+        """
+        for rank, name, dimension, state in kept:
+            step = steps.get((rank, name))
+            if step is None:
+                continue
+            (account,) = self.of((step,), now, wall)
+            for limiter in account.limiters:
+                if limiter.rule.dimension.value == dimension and not isinstance(limiter, Level):
+                    limiter.restore(state, now, wall, age)
 
     def _outfit(self, step: Step, now: float, wall: float) -> Account:
         account = self._accounts.get(step.scope)

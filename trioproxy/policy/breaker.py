@@ -15,6 +15,8 @@ late success cannot close an open breaker. `abandon` returns a lease and is no e
 """
 
 from collections import deque
+from collections.abc import Mapping
+from typing import Any
 
 from attrs import define, field
 
@@ -170,3 +172,20 @@ class Breaker:
         self._leases = 0
         if state is not State.HALF_OPEN:  # where a last resort has succeeded, that counts there too
             self._successes = 0
+
+    def snapshot(self, now: float) -> dict[str, Any]:
+        """Plain values, for a store: ages and remaining seconds, since another clock will read them."""
+        ages = [now - failure for failure in self._failures]
+        return {"state": self.state.value, "remaining": self.until - now, "ages": ages, "openings": self._openings}
+
+    def restore(self, kept: Mapping[str, Any], now: float, age: float) -> None:
+        """Take up what `snapshot` gave `age` seconds ago. Probes that were out then are not: nobody will answer for them.
+
+        Raises `KeyError`, `TypeError` or `ValueError` for what no snapshot is; then nothing has changed.
+        """
+        state, openings = State(kept["state"]), int(kept["openings"])
+        until = now - age + float(kept["remaining"])
+        self._failures = deque(now - age - float(since) for since in kept["ages"])
+        self.until = until if state is not State.CLOSED else 0.0
+        self._openings = openings
+        self._move(State.CLOSED if state is State.HALF_OPEN and not self.policy.probes else state)

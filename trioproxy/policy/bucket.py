@@ -8,6 +8,8 @@ below empty: one runaway answer cannot lock a tenant out for an hour. What lies 
 """
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 from attrs import define, field
 
@@ -70,9 +72,21 @@ class Bucket:
             self._missing = round(self._missing * rule.burst / self.rule.burst)
         self.rule = rule
 
+    def snapshot(self, now: float, wall: float, held: int) -> dict[str, Any] | None:
+        """What was used, without what open calls hold; None where a new bucket is as good."""
+        self._refill(now)
+        used = max(0, self._missing - held)
+        return {"used": used} if used else None
+
+    def restore(self, kept: Mapping[str, Any], now: float, wall: float, age: float) -> None:
+        """Take up what `snapshot` gave `age` seconds ago; refilled since. Another limit finds the same amount used."""
+        self._missing = min(max(0, int(kept["used"])), self.rule.burst + self.rule.limit)
+        self._since = now - age
+        self._refill(now)
+
     def _refill(self, now: float) -> None:
         back = int((now - self._since + _SLACK) * self.rule.rate)
-        if back >= self._missing:
+        if not self._missing or back >= self._missing:
             self._missing = 0
             self._since = now
         elif back > 0:

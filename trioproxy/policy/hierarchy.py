@@ -6,6 +6,7 @@ regained. A limiter that observes and objects is not charged, as if it had refus
 """
 
 from collections import Counter
+from typing import Any
 
 from attrs import define, field, frozen
 
@@ -113,6 +114,15 @@ class Quota:
         for account in self.accounts.of(path.steps, now, wall):
             for limiter in account.limiters:
                 limiter.settle(0, used[limiter.rule.unit], now, wall)
+
+    def snapshot(self, now: float, wall: float) -> list[list[Any]]:
+        """What was used at every limiter, as plain values. What open calls hold is left out: they settle by themselves."""
+        held: Counter[int] = Counter()
+        for reservation in self._open:
+            for hold in (reservation.callers, reservation.channel):
+                if hold is not None:
+                    held.update({id(limiter): hold.need[limiter.rule.unit] for limiter in hold.limiters})
+        return self.accounts.snapshot(now, wall, held)
 
     def sweep(self, now: float, wall: float, count: int = 1_000) -> None:
         """Drop idle limiters among the next `count` scopes; to be called every second or so."""

@@ -11,6 +11,9 @@ A rest without a hint is a guess of ours. Where nobody else is left a call may d
 An answer ends the rest; another 429 confirms it, and it is longer then and doubted no more.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from attrs import define, field
 
 # Without a hint: 1 s, doubling to 60 s.
@@ -131,3 +134,17 @@ class Standing:
         self.why = why
         self._trial = None
         return True
+
+    def snapshot(self, now: float) -> dict[str, Any] | None:
+        """Plain values, for a store; None where all is in order. A trial that is out is not kept."""
+        if not self._strikes:
+            return None
+        told = {"parked": self.parked, "why": self.why, "guessed": self.guessed, "doubted": self.doubted}
+        return {"remaining": self.until - now, "strikes": self._strikes, "parks": self._parks, **told}
+
+    def restore_from(self, kept: Mapping[str, Any], now: float, age: float) -> None:
+        """Take up what `snapshot` gave `age` seconds ago. Raises `KeyError`, `TypeError` or `ValueError`."""
+        until, strikes, parks = now - age + float(kept["remaining"]), int(kept["strikes"]), int(kept["parks"])
+        self.parked, self.why = bool(kept["parked"]), str(kept["why"])
+        self.guessed, self.doubted = bool(kept["guessed"]), bool(kept["doubted"])
+        self.until, self._strikes, self._parks, self._trial = until, strikes, parks, None

@@ -9,7 +9,9 @@ half a window; a window that nobody used forgives it. Strict: what does not fit 
 
 import enum
 import math
+from collections.abc import Mapping
 from datetime import date, datetime, timedelta
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from attrs import define, field, frozen
@@ -141,6 +143,28 @@ class Window:
         self._roll(max(self._span.start, span.start))
         self._span = span
         self.rule = rule
+
+    def snapshot(self, now: float, wall: float, held: int) -> dict[str, Any] | None:
+        """What was used, without what open calls hold, and when it ends; None where a new window is as good."""
+        self._roll(wall)
+        used = max(0, self._used - held)
+        if not used and not self._before:
+            return None
+        end = self._span.end
+        return {"used": used, "before": self._before, "end": end if end < math.inf else None}
+
+    def restore(self, kept: Mapping[str, Any], now: float, wall: float, age: float) -> None:
+        """Take up what `snapshot` gave: in the same window, as the one before, or not at all where that is long over.
+
+        By its end, so that another time zone does not forgive what was used today.
+        """
+        self._roll(wall)
+        used, before, end = int(kept["used"]), int(kept["before"]), kept["end"]
+        if end is None or wall < float(end):
+            self._used, self._before = used, before
+        elif float(end) > self._span.previous:
+            self._before = used
+            self._used = self._debt(used)
 
     def _roll(self, wall: float) -> None:
         span = self._span.calendar.at(wall)
