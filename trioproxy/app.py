@@ -132,8 +132,9 @@ async def serve(
             open_gateway(config, credentials=credentials, journal=journal) as gateway,
         ):
             nursery.start_soon(log.writer.run)
-            nursery.start_soon(gateway.supervisor.lag.watch)
-            nursery.start_soon(report, gateway.supervisor.lag, log)
+            lag = gateway.supervisor.lag
+            nursery.start_soon(lag.watch)
+            nursery.start_soon(report, lag, log)
             door = DataDoor(gateway, config.listen, wall_clock, log.bug)
             nursery.start_soon(_signals, door, log)
             if config.control.socket is not None:
