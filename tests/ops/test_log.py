@@ -2,6 +2,8 @@
 
 import io
 import json
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -443,3 +445,10 @@ def test_lines_that_were_lost_are_told_of_once() -> None:
     log.writer.flush()
     (line,) = b"".join(sink.writes).splitlines()
     assert json.loads(line)["lines"] == 7
+
+
+def test_what_only_people_need_is_not_loaded_for_machines() -> None:
+    """rich and structlog take a fifth of the time to start and six of 45 MiB."""
+    program = "import sys, trioproxy.app; print(sorted({'rich', 'structlog', 'click'} & sys.modules.keys()))"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)
+    assert found.stdout.strip() == "[]"
