@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import trio
 from attrs import define, evolve, field
+from msgspec.structs import replace
 
 from trioproxy.call import Call
 from trioproxy.channel import ChannelState, Pass
@@ -172,7 +173,7 @@ class Attempt:
         idle = self.call.policy.idle_timeout
         deadlines = self.call.deadlines
         if self.longest < math.inf:
-            deadlines = evolve(deadlines, total=min(deadlines.total, self.answered + self.longest))
+            deadlines = replace(deadlines, total=min(deadlines.total, self.answered + self.longest))
         self.relay = Relay(self.exchange, reader, deadlines, idle, self.call.endpoint.dialect, held, complete)
 
     # Afterwards
