@@ -30,13 +30,8 @@ from trioproxy.store.store import Store
 from trioproxy.supervisor import Supervisor
 
 VERSION = 1
-_BROKEN = (
-    KeyError,
-    TypeError,
-    ValueError,
-    AttributeError,
-    msgspec.DecodeError,
-)  # what reading a snapshot that is none may raise
+# What reading a snapshot that is none may raise.
+_BROKEN = (KeyError, TypeError, ValueError, AttributeError, msgspec.DecodeError)
 _READ = ("started", "ended", "key_id", "tenant", "end_user", "model", "channel", "input", "cached", "output", "cost")
 
 

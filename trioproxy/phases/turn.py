@@ -19,9 +19,8 @@ from trioproxy.policy.reservation import Denial, Objection, Rank, Scope
 from trioproxy.policy.slots import Ticket
 from trioproxy.waiting_room import Waiter, WaitingRoom
 
-Move = Callable[
-    [Candidate], Denial | None
-]  # take what the channel's limits ask for; None where it has none, or it fitted
+# Takes what the channel's limits ask for; None where it has none, or it fitted.
+Move = Callable[[Candidate], Denial | None]
 
 NO_SLOT = "all of its places were taken"
 
@@ -52,9 +51,8 @@ class Chains:
         if not out:
             return None
         wait = max(out)
-        return tickets.Objection(
-            ("incident", self.name), wait if wait > 0.0 else None
-        )  # None: until its probes are back
+        until = wait if wait > 0.0 else None  # None: until its probes are back
+        return tickets.Objection(("incident", self.name), until)
 
 
 @define(eq=False)

@@ -1,4 +1,4 @@
-"""How much one channel is sent, beyond what is configured for it: what was learned of its provider, and how fast it may grow.
+"""The pace: how much one channel is sent, beyond what is configured for it: what was learned of its provider, and how fast it may grow.
 
 It makes nothing before there is something to know: a channel without a ramp whose answers tell of no limit and whose provider
 refuses nobody is `free`, which costs a call one look. What was learned is kept by the provider's name of a model, for limits
@@ -12,7 +12,7 @@ from attrs import define, field, frozen
 from trioproxy.codec.ratelimits import observations
 from trioproxy.policy.governor import Governor
 from trioproxy.policy.limits import Need
-from trioproxy.policy.throttle import Change, Marks, Reading, Short, Throttle
+from trioproxy.policy.throttle import AllotmentStatistics, Change, Marks, Short, Throttle
 
 Headers = Sequence[tuple[bytes, bytes]]
 MOST = 256  # models of one channel that are remembered; the one that was made first goes first
@@ -36,7 +36,7 @@ class PaceStatistics:
     share: float
     paused: str
     ceilings: dict[str, float]
-    lanes: tuple[Reading, ...]
+    allotments: tuple[AllotmentStatistics, ...]
 
 
 @define(eq=False)
