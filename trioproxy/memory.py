@@ -195,4 +195,4 @@ def _taken(state: ChannelState, kept: Mapping[str, Any], now: float, age: float)
 
 def _account(state: ChannelState) -> str:
     """Whether it is still the same account, without saying which."""
-    return hashlib.blake2b(state.request_lines, digest_size=8, person=b"channel account"[:16]).hexdigest()
+    return hashlib.blake2b(state.request_lines, digest_size=8, person=b"channel account").hexdigest()

@@ -17,6 +17,7 @@ from trioproxy.policy.alerting import Rhythm
 from trioproxy.policy.breaker import BreakerPolicy
 from trioproxy.policy.classes import QueuePolicy
 from trioproxy.policy.comparison import Tolerance
+from trioproxy.policy.pricing import Tariff
 from trioproxy.policy.spikes import Thresholds
 from trioproxy.policy.switchback import SwitchBackPolicy
 
@@ -75,6 +76,10 @@ class Price:
     output: float = field(validator=rules.at_least(0))
     cached_input: float | None = field(default=None, validator=validators.optional(rules.at_least(0)))
 
+    def tariff(self) -> Tariff:
+        """What calls are charged by."""
+        return Tariff(self.input, self.input if self.cached_input is None else self.cached_input, self.output)
+
 
 @frozen
 class Scope:
@@ -125,6 +130,15 @@ class Channel:
     limits: Limits = field(factory=Limits)
     probe: Probe = field(factory=Probe)
     ramp: Growth | None = None
+
+    @property
+    def provider_name(self) -> str:
+        """Whose channel it is, as a caller is told."""
+        return self.name if self.provider == "other" else self.provider
+
+    def tariff(self) -> Tariff | None:
+        """None where prices are unknown."""
+        return None if self.price is None else self.price.tariff()
 
     def probed_model(self, models: "Iterable[Model]") -> str | None:
         """The provider's name of the model that health checks ask; None where only patterns lead here."""

@@ -19,7 +19,7 @@ from trioproxy.config.lines import Path
 from trioproxy.config.load import parse_toml, told
 from trioproxy.config.structure import structure
 from trioproxy.errors import Refusal
-from trioproxy.policy.expectation import Expect
+from trioproxy.policy.expect import Expect
 from trioproxy.policy.refusal import REFUSALS
 from trioproxy.policy.schema import objection
 
