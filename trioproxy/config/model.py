@@ -171,9 +171,8 @@ class Model:
     name: str = field(validator=rules.model_name)
     channels: tuple[Link, ...] = field(validator=rules.not_empty)
     order: Literal["cost", "listed"] = "cost"
-    chain_max: int = field(
-        default=3, validator=rules.between(1, 10)
-    )  # a caller who has waited for three will not wait for a fourth
+    # a caller who has waited for three will not wait for a fourth
+    chain_max: int = field(default=3, validator=rules.between(1, 10))
     rewrite_model: bool = False  # answer with the public name instead of the provider's own word
     # no current model answers more, so no more is ever reserved, whatever a caller asks for
     max_output: int = field(default=131_072, validator=rules.at_least(1))
@@ -221,9 +220,8 @@ class ClassPolicy:
     """How one traffic class wants to be treated. `[defaults]` has the same fields; a class overrides some of them."""
 
     headers_timeout: float = field(default=240.0, validator=rules.positive)  # image and video calls may take minutes
-    gate_timeout: float = field(
-        default=30.0, validator=rules.positive
-    )  # a slow model is not an error; counted from the headers
+    # a slow model is not an error; counted from the headers
+    gate_timeout: float = field(default=30.0, validator=rules.positive)
     on_gate_timeout: Literal["commit", "failover"] = "commit"
     mode: Literal["plain", "assured"] = "plain"
     total_timeout: float = field(default=600.0, validator=rules.positive)  # the official SDKs' own
