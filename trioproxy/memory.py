@@ -30,8 +30,13 @@ from trioproxy.store.store import Store
 from trioproxy.supervisor import Supervisor
 
 VERSION = 1
-# What reading a snapshot that is none may raise.
-_BROKEN = (KeyError, TypeError, ValueError, AttributeError, msgspec.DecodeError)
+_BROKEN = (
+    KeyError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    msgspec.DecodeError,
+)  # what reading a snapshot that is none may raise
 _READ = ("started", "ended", "key_id", "tenant", "end_user", "model", "channel", "input", "cached", "output", "cost")
 
 
@@ -195,4 +200,4 @@ def _taken(state: ChannelState, kept: Mapping[str, Any], now: float, age: float)
 
 def _account(state: ChannelState) -> str:
     """Whether it is still the same account, without saying which."""
-    return hashlib.blake2b(state.request_lines, digest_size=8, person=b"channel account").hexdigest()
+    return hashlib.blake2b(state.request_lines, digest_size=8, person=b"channel account"[:16]).hexdigest()

@@ -11,7 +11,7 @@ from tests.scene import PROMPT, Scene, scene
 from tests.test_lifecycle import cut_everywhere, embedded, scripted
 from trioproxy.call import Request
 from trioproxy.journal import EndReason, LimitLearned
-from trioproxy.policy.throttle import AllotmentStatistics
+from trioproxy.policy.throttle import Reading
 
 LIMITED = "limits = { requests_per_minute = 60 }"
 
@@ -24,8 +24,8 @@ def told(
     return [(f"x-ratelimit-{kind}-{what}", str(value)) for kind, value in values.items() if value is not None]
 
 
-def allotment(s: Scene, channel: str = "a", name: str = "requests_per_minute") -> AllotmentStatistics:
-    (found,) = [each for each in s.gateway.paces()[channel].allotments if each.name == name]
+def lane(s: Scene, channel: str = "a", name: str = "requests_per_minute") -> Reading:
+    (found,) = [each for each in s.gateway.paces()[channel].lanes if each.name == name]
     return found
 
 
@@ -60,7 +60,7 @@ async def test_a_limit_that_is_halved_without_a_word_is_found_and_found_again_wh
         assert len(settled) == 148  # of the 150 that it gives in five minutes
         provider.limit = 60
         await every_second(s, 120)
-        assert allotment(s).allowance == 60
+        assert lane(s).allowance == 60
         assert await every_second(s, 300) == ["ok"] * 300
         assert learned(s)[0] == (60, 39.5)
         assert learned(s)[-1][1] == 60
@@ -82,7 +82,7 @@ async def test_a_limit_that_is_halved_with_headers_costs_no_refusal(autojump_clo
         provider.limit = 60
         await trio.sleep(2)
         await every_second(s, 1)
-        assert (allotment(s).announced, allotment(s).allowance, learned(s)[-1]) == (60, 60, (30, 60))
+        assert (lane(s).announced, lane(s).allowance, learned(s)[-1]) == (60, 60, (30, 60))
 
 
 async def test_a_refusal_for_reasons_of_its_own_takes_little(autojump_clock: MockClock) -> None:
@@ -94,21 +94,21 @@ async def test_a_refusal_for_reasons_of_its_own_takes_little(autojump_clock: Moc
         provider.quirk = True
         assert await every_second(s, 1) == ["provider"]
         provider.quirk = False
-        assert allotment(s).tried == pytest.approx(0.85 * allotment(s).used, abs=1)
+        assert lane(s).tried == pytest.approx(0.85 * lane(s).used, abs=1)
         ((was, limit),) = learned(s)
         assert (was, round(limit)) == (60, 32)
         await trio.sleep(2)
         ends = await every_second(s, 240)
         assert len(provider.refused) == 1
         assert ends.count("learned.requests_per_minute") == 54
-        assert allotment(s).tried is None
+        assert lane(s).tried is None
 
 
 async def test_a_refusal_of_a_channel_that_is_hardly_used_leaves_a_tenth_at_least(autojump_clock: MockClock) -> None:
     async with scene("a", channel=LIMITED) as s:
         s.a.script(steps.error(429, headers=[("retry-after", "1")]), steps.chat_answer("hello"))
         await s.post()
-        assert allotment(s).allowance == 6
+        assert lane(s).allowance == 6
         await trio.sleep(1)
         assert await every_second(s, 3) == ["ok"] * 3
 
@@ -182,7 +182,7 @@ async def test_a_cap_counts_where_the_provider_charges_it_up_front(
         headers = list(zip(names, ("60000", "500", "59"), strict=True))
         s.a.script(steps.chat_answer("hello", headers=headers), steps.chat_answer("hello"))
         await s.post()
-        assert allotment(s, name="tokens_per_minute").remaining == 500
+        assert lane(s, name="tokens_per_minute").remaining == 500
         assert (await s.post(max_tokens=5000)).status == status
 
 
@@ -203,8 +203,8 @@ async def test_what_cannot_be_changes_nothing(headers: list[tuple[str, str]], au
     async with scene("a", channel=LIMITED) as s:
         s.a.script(steps.chat_answer("hello", headers=headers))
         assert [(await s.post()).status for _ in range(3)] == [200, 200, 200]
-        assert (allotment(s).allowance or 0) <= 60
-        assert (allotment(s).remaining or 0) >= 0
+        assert (lane(s).allowance or 0) <= 60
+        assert (lane(s).remaining or 0) >= 0
 
 
 async def test_a_provider_that_lies_about_its_end_is_asked_once_a_minute(autojump_clock: MockClock) -> None:
@@ -218,7 +218,7 @@ async def test_an_announced_limit_above_the_configured_one_raises_nothing(autoju
     async with scene("a", channel="limits = { requests_per_minute = 3 }") as s:
         s.a.script(steps.chat_answer("hello", headers=told(10_000, 9_999, "6ms")))
         assert [(await s.post()).status for _ in range(4)] == [200, 200, 200, 429]
-        assert (allotment(s).allowance, allotment(s).announced, learned(s)) == (3, 10_000, [])
+        assert (lane(s).allowance, lane(s).announced, learned(s)) == (3, 10_000, [])
 
 
 async def test_calls_at_once_share_what_is_left(autojump_clock: MockClock) -> None:
@@ -244,7 +244,7 @@ async def test_limits_that_only_observe_bound_nothing(autojump_clock: MockClock)
     async with scene("a", channel=LIMITED, toml="[quota]\nobserve = true") as s:
         s.a.script(steps.error(429, headers=[("retry-after", "1")]), steps.chat_answer("hello"))
         await s.post()
-        assert s.gateway.paces()["a"].allotments == ()
+        assert s.gateway.paces()["a"].lanes == ()
         await trio.sleep(1)
         assert [(await s.post()).status for _ in range(20)] == [200] * 20
 
@@ -276,9 +276,9 @@ async def test_a_call_that_could_not_be_sent_counts_for_nothing(autojump_clock: 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(s.post)
             await trio.sleep(1)
-            assert allotment(s).used == pytest.approx(1, abs=0.02)
+            assert lane(s).used == pytest.approx(1, abs=0.02)
             assert (await s.post()).status == 429  # of the channel's own concurrency, after the pace had let it pass
-            assert allotment(s).used == pytest.approx(1, abs=0.02)
+            assert lane(s).used == pytest.approx(1, abs=0.02)
 
 
 async def test_a_caller_who_leaves_before_its_call_was_sent_counts_for_nothing(autojump_clock: MockClock) -> None:
@@ -290,7 +290,7 @@ async def test_a_caller_who_leaves_before_its_call_was_sent_counts_for_nothing(a
             with trio.move_on_after(1):
                 async with s.gateway.dispatch(Request.post("/v1/chat/completions", PROMPT)):
                     pytest.fail("there is no place for it")
-            assert allotment(s).used == pytest.approx(1, abs=0.06)
+            assert lane(s).used == pytest.approx(1, abs=0.06)
         assert s.hits() == "a=1"
         await s.rest()
         assert s.held() == {}
@@ -303,10 +303,10 @@ async def test_wherever_a_caller_leaves_what_was_sent_is_counted(streamed: bool,
 
     async def visit(s: Scene, streamed: bool, at: int) -> bool:
         hits = s.a.hits
-        used = sum(each.used for each in s.gateway.paces()["a"].allotments)
+        used = sum(each.used for each in s.gateway.paces()["a"].lanes)
         cut = await embedded(s, streamed, at)
         await trio.testing.wait_all_tasks_blocked()
-        counted = round(allotment(s).used - used) if s.gateway.paces()["a"].allotments else 0
+        counted = round(lane(s).used - used) if s.gateway.paces()["a"].lanes else 0
         assert s.a.hits - hits <= counted <= 1
         between.append(counted - (s.a.hits - hits))
         return cut

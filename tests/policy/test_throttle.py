@@ -1,20 +1,20 @@
-"""A channel's allotments together: which one a refusal is of, whose headers count, and what was sent before they were known."""
+"""A channel's lanes together: which one a refusal is of, whose headers count, and what was sent before they were known."""
 
 import pytest
 
 from trioproxy.codec.ratelimits import INPUT, OUTPUT, REQUESTS, REQUESTS_DAY, TOKENS, Observation
 from trioproxy.policy.limits import Need
 from trioproxy.policy.pace import MOST, Pace, Sent
-from trioproxy.policy.throttle import AllotmentStatistics, Short, Throttle
+from trioproxy.policy.throttle import Reading, Short, Throttle
 
 CALL = Need(1, 600, 400, 1000)
 
 
-def by_name(throttle: Throttle, now: float = 0.0) -> dict[str, AllotmentStatistics]:
+def by_name(throttle: Throttle, now: float = 0.0) -> dict[str, Reading]:
     return {reading.name: reading for reading in throttle.readings(now)}
 
 
-def test_a_refusal_lowers_the_allotment_that_was_nearest_its_end_and_no_other() -> None:
+def test_a_refusal_lowers_the_lane_that_was_nearest_its_end_and_no_other() -> None:
     throttle = Throttle("m", {REQUESTS: 1000.0, TOKENS: 10_000.0})
     for _ in range(8):
         throttle.take(CALL, 0.0)
@@ -67,7 +67,7 @@ def test_a_model_knows_nothing_of_another_and_the_oldest_is_forgotten() -> None:
     for number in range(MOST):
         pace.heard(str(number), None, spent, now=0.0, wall=0.0)
     assert isinstance(pace.enter("m", CALL, 0.0, alone=True), Sent)
-    assert len(pace.statistics(0.0).allotments) == MOST
+    assert len(pace.statistics(0.0).lanes) == MOST
 
 
 def test_a_channel_of_which_nothing_is_known_is_free() -> None:

@@ -19,8 +19,9 @@ from trioproxy.policy.reservation import Denial, Objection, Rank, Scope
 from trioproxy.policy.slots import Ticket
 from trioproxy.waiting_room import Waiter, WaitingRoom
 
-# Takes what the channel's limits ask for; None where it has none, or it fitted.
-Move = Callable[[Candidate], Denial | None]
+Move = Callable[
+    [Candidate], Denial | None
+]  # take what the channel's limits ask for; None where it has none, or it fitted
 
 NO_SLOT = "all of its places were taken"
 

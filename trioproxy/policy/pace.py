@@ -12,7 +12,7 @@ from attrs import define, field, frozen
 from trioproxy.codec.ratelimits import observations
 from trioproxy.policy.governor import Governor
 from trioproxy.policy.limits import Need
-from trioproxy.policy.throttle import AllotmentStatistics, Change, Marks, Short, Throttle
+from trioproxy.policy.throttle import Change, Marks, Reading, Short, Throttle
 
 Headers = Sequence[tuple[bytes, bytes]]
 MOST = 256  # models of one channel that are remembered; the one that was made first goes first
@@ -36,7 +36,7 @@ class PaceStatistics:
     share: float
     paused: str
     ceilings: dict[str, float]
-    allotments: tuple[AllotmentStatistics, ...]
+    lanes: tuple[Reading, ...]
 
 
 @define(eq=False)

@@ -1,7 +1,7 @@
-"""The throttle: what one channel may be sent for one model, an allotment for each limit that is configured or was told.
+"""What one channel may be sent for one model, as its provider lets on: a lane for each limit that is configured or was told.
 
-Every answer's headers correct the allotments they speak of; a 429 or 529 lowers the one that was nearest its end, because a
-refusal without a word about which limit it was must not cost all of them. Our own configured limits stand beside this and stay
+Every answer's headers correct the lanes they speak of; a 429 or 529 lowers the one that was nearest its end, because a refusal
+without a word about which limit it was must not cost all of them. Our own configured limits stand beside this and stay
 enforced: a throttle only ever takes away from them.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from attrs import define, field, frozen
 
 from trioproxy.codec.ratelimits import INPUT, OUTPUT, REQUESTS, REQUESTS_DAY, TOKENS, Observation
-from trioproxy.policy.allotment import Allotment
+from trioproxy.policy.lane import Lane
 from trioproxy.policy.limits import Need
 from trioproxy.policy.meter import MINUTE
 
@@ -25,7 +25,7 @@ UNITS = {
     OUTPUT: Need._fields.index("output_tokens"),
 }
 OURS = frozenset({"", "project"})  # the other scopes are of tiers that a call must ask for
-Marks = tuple[int, ...]  # what every allotment had been sent when a call was; allotments are only ever added at the end
+Marks = tuple[int, ...]  # what every lane had been sent when a call was; lanes are only ever added at the end
 
 
 @frozen
@@ -49,8 +49,8 @@ class Change:
 
 
 @frozen
-class AllotmentStatistics:
-    """One allotment. Amounts are in the dimension's unit per window, None where nobody has said; `age` is seconds."""
+class Reading:
+    """One lane. Amounts are in the dimension's unit per window, None where nobody has said; `age` is seconds."""
 
     model: str
     name: str
@@ -65,13 +65,13 @@ class AllotmentStatistics:
 
 @define(eq=False)
 class Throttle:
-    """The allotments of one model at one channel. `configured` is by dimension, per minute."""
+    """The lanes of one model at one channel. `configured` is by dimension, per minute."""
 
     model: str
     configured: Mapping[str, float]
     # Until then no word is needed: the last one said that there is plenty, and what was sent since is counted.
     calm_until: float = field(init=False, default=0.0)
-    _allotments: list[tuple[int, Allotment]] = field(init=False, factory=list)  # with the place in a `Need`
+    _lanes: list[tuple[int, Lane]] = field(init=False, factory=list)  # with the place in a `Need`
     _places: dict[tuple[str, str], int] = field(init=False, factory=dict)
 
     def __attrs_post_init__(self) -> None:
@@ -79,27 +79,27 @@ class Throttle:
             self._place(name, "")
 
     def objection(self, need: Need, now: float) -> Short | None:
-        """The allotment that `need` would have to wait for longest; None where it fits."""
+        """The lane that `need` would have to wait for longest; None where it fits."""
         worst, amount, longest = None, 0, 0.0
-        for unit, allotment in self._allotments:
-            wait = allotment.wait(now, need[unit])
+        for unit, lane in self._lanes:
+            wait = lane.wait(now, need[unit])
             if wait > longest:
-                worst, amount, longest = allotment, need[unit], wait
+                worst, amount, longest = lane, need[unit], wait
         return None if worst is None else _short(worst, amount, longest, now)
 
     def take(self, need: Need, now: float) -> Marks:
         """`need` is sent. What is returned goes with the answer to `observe`."""
-        for unit, allotment in self._allotments:
-            allotment.take(now, need[unit])
-        return tuple([allotment.taken for _, allotment in self._allotments])
+        for unit, lane in self._lanes:
+            lane.take(now, need[unit])
+        return tuple([lane.taken for _, lane in self._lanes])
 
     def give_back(self, need: Need, now: float) -> None:
         """It never went out."""
-        for unit, allotment in self._allotments:
-            allotment.give_back(now, need[unit])
+        for unit, lane in self._lanes:
+            lane.give_back(now, need[unit])
 
     def observe(self, seen: Iterable[Observation], marks: Marks, now: float) -> list[Change]:
-        """Take up what an answer's headers tell. An allotment that came after the call had been sent knows of nothing before."""
+        """Take up what an answer's headers tell. A lane that came after the call had been sent knows of nothing before."""
         changes: list[Change] = []
         for each in seen:
             name, limit, remaining, reset, scope = each
@@ -108,80 +108,76 @@ class Throttle:
                 if name not in UNITS or scope not in OURS:
                     continue
                 place = self._place(name, scope)
-            allotment = self._allotments[place][1]
-            known = allotment.announced
-            allotment.observe(now, marks[place] if place < len(marks) else 0, (limit, remaining, reset))
-            if allotment.announced != known:
-                changes += _news(allotment, "its provider announced it")
-        plenty = all(allotment.plenty for _, allotment in self._allotments)
+            lane = self._lanes[place][1]
+            known = lane.announced
+            lane.observe(now, marks[place] if place < len(marks) else 0, (limit, remaining, reset))
+            if lane.announced != known:
+                changes += _news(lane, "its provider announced it")
+        plenty = all(lane.plenty for _, lane in self._lanes)
         self.calm_until = now + CALM if plenty else now
         return changes
 
     def refused(self, need: Need, now: float, quiet: float) -> list[Change]:
         """A 429 or 529. `quiet` is the larger of round trip and Retry-After: what comes meanwhile is the same news."""
-        known = [
-            (unit, allotment)
-            for unit, allotment in self._allotments
-            if allotment.ceiling is not None and allotment.window == MINUTE
-        ]
+        known = [(unit, lane) for unit, lane in self._lanes if lane.ceiling is not None and lane.window == MINUTE]
         nearest = max(known, key=lambda each: _strain(each[1], need[each[0]], now), default=None)
         lowered = nearest is not None and nearest[1].refused(now, need[nearest[0]], quiet)
-        for unit, allotment in self._allotments:  # it was not used
-            allotment.meter.add(now, -need[unit])
+        for unit, lane in self._lanes:  # it was not used
+            lane.meter.add(now, -need[unit])
         return _news(nearest[1], "its provider refused a call") if lowered and nearest else []
 
     def answered(self, now: float) -> list[Change]:
         """A success."""
         changes: list[Change] = []
-        for _, allotment in self._allotments:
-            if allotment.aimd is not None:
-                allotment.answered(now)
-                changes += _news(allotment, "its provider takes more again")
+        for _, lane in self._lanes:
+            if lane.aimd is not None:
+                lane.answered(now)
+                changes += _news(lane, "its provider takes more again")
         return changes
 
-    def readings(self, now: float) -> list[AllotmentStatistics]:
-        return [_reading(self.model, allotment, now) for _, allotment in self._allotments]
+    def readings(self, now: float) -> list[Reading]:
+        return [_reading(self.model, lane, now) for _, lane in self._lanes]
 
     def _place(self, name: str, scope: str) -> int:
         window = DAY if name == REQUESTS_DAY else MINUTE
-        self._allotments.append((UNITS[name], Allotment(name, self.configured.get(name), window)))
-        self._places[name, scope] = len(self._allotments) - 1
-        return len(self._allotments) - 1
+        self._lanes.append((UNITS[name], Lane(name, self.configured.get(name), window)))
+        self._places[name, scope] = len(self._lanes) - 1
+        return len(self._lanes) - 1
 
 
-def _news(allotment: Allotment, why: str) -> list[Change]:
-    moved = allotment.news()
-    return [] if moved is None else [Change(allotment.name, *moved, why)]
+def _news(lane: Lane, why: str) -> list[Change]:
+    moved = lane.news()
+    return [] if moved is None else [Change(lane.name, *moved, why)]
 
 
-def _strain(allotment: Allotment, amount: int, now: float) -> tuple[bool, float]:
-    """How near its end an allotment is: whether its provider says that this did not fit, and how much of it is used."""
-    left = allotment.left(now)
-    return left is not None and left < amount, allotment.meter.reading(now) / (allotment.allowance or 1.0)
+def _strain(lane: Lane, amount: int, now: float) -> tuple[bool, float]:
+    """How near its end a lane is: whether its provider says that this did not fit, and how much of it is used."""
+    left = lane.left(now)
+    return left is not None and left < amount, lane.meter.reading(now) / (lane.allowance or 1.0)
 
 
-def _short(allotment: Allotment, amount: int, wait: float, now: float) -> Short:
-    left = allotment.left(now)
+def _short(lane: Lane, amount: int, wait: float, now: float) -> Short:
+    left = lane.left(now)
     if left is not None and left < amount:
-        whole = "" if allotment.announced is None else f" = {allotment.announced:.0f}"
-        said = f"its provider has {left:.0f} left of {allotment.name}{whole} and this call needs {amount}"
-        return Short("provider", allotment.name, wait, f"{said}; wait {wait:.1f} s")
-    allowed = 0.0 if allotment.allowance is None else allotment.allowance
-    used = allotment.meter.reading(now)
-    said = f"its provider refused more than {allowed:.0f} {allotment.name}, {used:.0f} of which are used; this call needs {amount}"
-    return Short("learned", allotment.name, wait, f"{said}; wait {wait:.1f} s")
+        whole = "" if lane.announced is None else f" = {lane.announced:.0f}"
+        said = f"its provider has {left:.0f} left of {lane.name}{whole} and this call needs {amount}"
+        return Short("provider", lane.name, wait, f"{said}; wait {wait:.1f} s")
+    allowed = 0.0 if lane.allowance is None else lane.allowance
+    used = lane.meter.reading(now)
+    said = f"its provider refused more than {allowed:.0f} {lane.name}, {used:.0f} of which are used; this call needs {amount}"
+    return Short("learned", lane.name, wait, f"{said}; wait {wait:.1f} s")
 
 
-def _reading(model: str, allotment: Allotment, now: float) -> AllotmentStatistics:
-    left = allotment.left(now)
-    return AllotmentStatistics(
+def _reading(model: str, lane: Lane, now: float) -> Reading:
+    left = lane.left(now)
+    return Reading(
         model,
-        allotment.name,
-        allotment.configured,
-        allotment.announced,
-        allotment.allowance,
-        None if allotment.aimd is None else allotment.aimd.limit,
+        lane.name,
+        lane.configured,
+        lane.announced,
+        lane.allowance,
+        None if lane.aimd is None else lane.aimd.limit,
         left,
-        None if left is None else now - allotment.seen,
-        allotment.meter.reading(now),
+        None if left is None else now - lane.seen,
+        lane.meter.reading(now),
     )

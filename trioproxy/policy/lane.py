@@ -1,4 +1,4 @@
-"""An allotment: one limit of a provider as we know it, what is configured, what its headers say, and what was found by trying.
+"""One limit of a provider as we know it: what is configured, what its headers say, and what was found by trying.
 
 The provider's word counts from the moment it was given: what was sent since is taken off, what refills since is added, and it
 is never believed for longer than `TRUST` (the next answer says it anew). A header that lies keeps a channel from its calls for
@@ -27,7 +27,7 @@ MATERIAL_UP, MATERIAL_DOWN = 1.25, 0.95  # what is told of an allowance that mov
 
 
 @define(eq=False)
-class Allotment:
+class Lane:
     """Times are seconds on the caller's monotonic clock, amounts in the dimension's own unit. Never blocks."""
 
     name: str
