@@ -1,6 +1,6 @@
-"""The composition root: one configuration becomes objects, the objects run in nurseries, signals end them.
+"""The composition root: the objects of one configuration are opened, run in nurseries, and ended by signals.
 
-Only this module constructs; everything else receives what it uses. Nothing here decides about a request.
+Only `assembly` and this module construct; everything else receives what it uses. Nothing here decides about a request.
 """
 
 import gc

@@ -107,7 +107,7 @@ class Attempt:
         if told := telling(self.channel.pace.family, head.headers):
             now = trio.current_time()
             if head.status >= 300 or not self.channel.pace.calm(self.model, now):
-                self.family.post(self.channel.tempo.heard, self.model, self.sent, told, now=now, wall=self.wall())
+                self.family.post(self.channel.pacer.heard, self.model, self.sent, told, now=now, wall=self.wall())
         if not 200 <= head.status < 300:
             body = await self._error_body()
             raise AttemptError(fault_of(self.call, self.exchange, body, self.wall()))

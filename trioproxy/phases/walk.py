@@ -131,7 +131,7 @@ class Walk:
         if not channel.pace.free:
             need = pacing.need_of(self.call, channel, step, self.admission)
             alone = step is self._steps[-1] or self._steps.count(step) > 1
-            said = await self.channels.decide(channel.tempo.may_send, step.model, need, now, alone=alone)
+            said = await self.channels.decide(channel.pacer.may_send, step.model, need, now, alone=alone)
             if isinstance(said, Short):
                 if self.admission is not None:
                     self.admission.forgo(step)
