@@ -110,10 +110,10 @@ class WaitingRoom:
         """A granted one is gone and has used so much; what it held was given back before."""
         self._carry(self.queues.settle(waiter.ticket, tokens, now))
 
-    def pump(self, now: float) -> None:
-        """Something was given back, or a channel's state has changed."""
+    def pump(self, now: float, tenant: str | None = None) -> None:
+        """Something was given back, of a `tenant`'s own where it is named, or a channel's state has changed."""
         if self._inside:
-            self._carry(self.queues.pump(now))
+            self._carry(self.queues.pump(now, tenant))
 
     async def due(self) -> None:
         """Until time alone may have changed something, so that `pump` is to be called. For one task."""

@@ -22,7 +22,7 @@ from trioproxy.config.scopes import Scopes
 from trioproxy.errors import Blame, ChainExhausted, Fault, FaultKind, Limited, Refusal, RefusalKind
 from trioproxy.family import Family
 from trioproxy.journal import BudgetNearing, Journal, Usage
-from trioproxy.phases.allowance import QUEUE, crowded, lines, stopped, throttled, why
+from trioproxy.phases.allowance import OWN, QUEUE, crowded, lines, stopped, throttled, why
 from trioproxy.phases.expectation import SPENDING, Expectation, Provider, Scales, Way, Ways
 from trioproxy.phases.turn import Chains, Turn, seconds
 from trioproxy.policy import tickets
@@ -190,7 +190,8 @@ class Admission:
         outcome = state.quota.ask(self.way.path, self._need, now, self.admitter.wall())
         turn.denial = outcome if isinstance(outcome, Denial) else None
         if isinstance(outcome, Denial):
-            return tickets.Objection(outcome.binding.scope, seconds(outcome.binding))
+            scope = outcome.binding.scope
+            return tickets.Objection(scope, seconds(outcome.binding), own=scope.rank in OWN)
         self._reservation = outcome
         if turn.waiter is not None and now > turn.since:
             turn.chain = turn.live(now)
@@ -299,7 +300,7 @@ class Admission:
         if turn is not None and turn.waiter is not None:
             turn.room.settle(turn.waiter, actual.total_tokens, now)
         elif state.room is not None:
-            state.room.pump(now)
+            state.room.pump(now, self.call.caller.tenant)
 
     def learn(self, usage: Usage, step: tuple[str, str], *, seconds: float | None, whole: bool) -> None:
         """What the answer teaches for the next estimate. `step` is channel and model; a cut answer tells no length."""
