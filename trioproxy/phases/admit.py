@@ -28,6 +28,7 @@ from trioproxy.phases.turn import Chains, Turn, seconds
 from trioproxy.policy import tickets
 from trioproxy.policy.chain import Candidate, Chain
 from trioproxy.policy.charges import Estimate
+from trioproxy.policy.classes import NO_QUEUE
 from trioproxy.policy.limits import NOTHING, Need
 from trioproxy.policy.pricing import Tariff
 from trioproxy.policy.reservation import Denial, Objection, Reservation
@@ -77,10 +78,10 @@ class Admitter:
         expectation = self._scales.weigh(call, model, candidates[0]) if counts else None
         admission = Admission(self, call, way, expectation, candidates[0])
         tariffs = self._dearest(chain) if way.spends else []
-        if room is None or queue is None:
+        if room is None or (queue is None and room.quiet(call.traffic_class)):
             await self.family.decide(admission.reserve, tariffs)
             return admission
-        turn = admission.turn = Turn(room, queue, Chains(model.name, self.channels), chain, live)
+        turn = admission.turn = Turn(room, queue or NO_QUEUE, Chains(model.name, self.channels), chain, live)
         await self.family.decide(
             admission.line_up, turn, tariffs, partial(self._scales.weigh, call, model, candidates[0])
         )
@@ -135,7 +136,8 @@ class Admission:
     def line_up(self, turn: Turn, tariffs: list[Tariff], measure: Callable[[], Expectation]) -> None:
         """Take everything at once where nobody waits and it fits; else stand in the line of its class, or be turned away.
 
-        The line counts in tokens; a call that no limit counts is measured for it.
+        The line counts in tokens; a call that no limit counts is measured for it. One whose class has no queue is turned away
+        where it does not fit in its place, and holds no place at a channel: there it stands behind those who came before.
         """
         state, now, _ = self._moment()
         self._measure(state, tariffs)
@@ -193,6 +195,8 @@ class Admission:
             scope = outcome.binding.scope
             return tickets.Objection(scope, seconds(outcome.binding), own=scope.rank in OWN)
         self._reservation = outcome
+        if turn.policy is NO_QUEUE:
+            return None
         if turn.waiter is not None and now > turn.since:
             turn.chain = turn.live(now)
         full = turn.place.find(turn.chains, turn.chain, self._move)
@@ -209,7 +213,7 @@ class Admission:
     @property
     def queued(self) -> float | None:
         """Seconds in the queue of its class; None where it has none."""
-        return None if self.turn is None else self.turn.queued
+        return None if self.turn is None or self.turn.policy is NO_QUEUE else self.turn.queued
 
     def slot(self) -> Slot | None:
         """The slot that came with its turn, for the first attempt."""
@@ -337,7 +341,7 @@ class Admission:
         if turn.denial is not None:
             self.admitter.family.state.quota.deny(turn.denial)
         wait = refused.retry_after
-        if turn.told and turn.denial is not None:
+        if turn.denial is not None and (turn.told or turn.policy is NO_QUEUE):
             refusal = self._refusal(turn.denial)
         else:
             kind, message = crowded(self.call.traffic_class, refused.why, turn.policy, turn.queued)
@@ -351,8 +355,9 @@ class Admission:
             refusal.retry_after = wait
             assert refusal.limited is not None
             refusal.limited = evolve(refusal.limited, retry_after_ms=math.ceil(wait * 1000))
-        refusal.queued = turn.queued
-        refusal.lines += QUEUE % (turn.queued * 1000)
+        if turn.policy is not NO_QUEUE:
+            refusal.queued = turn.queued
+            refusal.lines += QUEUE % (turn.queued * 1000)
         return refusal
 
     def _crowd(self, turn: Turn) -> Limited:
