@@ -13,18 +13,19 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 import trio
-from attrs import define, evolve, field
+from attrs import define, field
 
 from trioproxy.call import Call
 from trioproxy.channel import ChannelState
 from trioproxy.config.model import Model
 from trioproxy.config.scopes import Scopes
-from trioproxy.errors import Blame, ChainExhausted, Fault, FaultKind, Limited, Refusal, RefusalKind
+from trioproxy.errors import Blame, ChainExhausted, Fault, FaultKind, Limited
 from trioproxy.family import Family
 from trioproxy.journal import BudgetNearing, Journal, Usage
-from trioproxy.phases.allowance import OWN, QUEUE, crowded, lines, stopped, throttled, why
-from trioproxy.phases.expectation import SPENDING, Expectation, Provider, Scales, Way, Ways
-from trioproxy.phases.turn import Chains, Turn, seconds
+from trioproxy.phases.allowance import OWN, lines, why
+from trioproxy.phases.expectation import Expectation, Provider, Scales, Way, Ways
+from trioproxy.phases.refusing import Telling
+from trioproxy.phases.turn import Chains, Turn, rough, seconds
 from trioproxy.policy import tickets
 from trioproxy.policy.chain import Candidate, Chain
 from trioproxy.policy.charges import Estimate
@@ -116,7 +117,7 @@ class Admission:
         self._measure(state, tariffs)
         outcome = state.quota.reserve(self.way.path, self._need, now, wall)
         if isinstance(outcome, Denial):
-            raise self._refusal(outcome)
+            raise self._telling().refusal(outcome)
         self._reservation = outcome
         self._tell_budgets(now)
 
@@ -169,7 +170,9 @@ class Admission:
             raise
         turn.queued = trio.current_time() - turn.since
         if waiter.refused is not None:
-            raise self._turned_away(turn, waiter.refused)
+            if turn.denial is not None:
+                self.admitter.family.state.quota.deny(turn.denial)
+            raise self._telling().turned_away(turn, waiter.refused)
 
     def _walk_out(self, turn: Turn, waiter: Waiter) -> None:
         state, now, _ = self._moment()
@@ -199,7 +202,7 @@ class Admission:
             return None
         if turn.waiter is not None and now > turn.since:
             turn.chain = turn.live(now)
-        full = turn.place.find(turn.chains, turn.chain, self._move)
+        full = turn.place.find(turn.chains, turn.chain, self, now)
         self.refused = turn.place.objections
         if full is not None:
             self._give_back(state, now)
@@ -228,7 +231,7 @@ class Admission:
             return None
         return await self.admitter.family.decide(self._enter, step)
 
-    def _move(self, step: Candidate) -> Denial | None:
+    def move(self, step: Candidate) -> Denial | None:
         """Hold the channel's part, where it has limits."""
         state, now, wall = self._moment()
         own = self.admitter.providers[step.channel].step
@@ -238,7 +241,7 @@ class Admission:
         return state.quota.move(self._reservation, own, self.need(step) or ONE, now=now, wall=wall)
 
     def _enter(self, step: Candidate) -> str | None:
-        denial = self._move(step)
+        denial = self.move(step)
         if denial is None:
             return None
         self.admitter.family.state.quota.deny(denial)
@@ -258,6 +261,10 @@ class Admission:
         first = step is self.first  # already estimated
         estimate = self.estimate if first else self.expectation.at(step, self.admitter.family.state.learned)
         return self.admitter.providers[step.channel].charge.need(estimate)
+
+    def needed(self, step: Candidate) -> Need:
+        """The same, or roughly."""
+        return self.need(step) or rough(self.call, self.admitter.channels[step.channel])
 
     def longest(self, step: Candidate) -> float:
         """How long an answer of this channel may stream, in seconds."""
@@ -334,66 +341,10 @@ class Admission:
 
     def stopped(self) -> Limited:
         """What is told where channels' own limits were all that was in the way."""
-        return self._told(*min(self.refused, key=lambda each: each[1].wait))
+        return self._telling().told(*min(self.refused, key=lambda each: each[1].wait))
 
-    def _turned_away(self, turn: Turn, refused: tickets.Refused) -> Refusal:
-        """The line's no: that of the limit that the call would have to outwait, else the queue's own."""
-        if turn.denial is not None:
-            self.admitter.family.state.quota.deny(turn.denial)
-        wait = refused.retry_after
-        if turn.denial is not None and (turn.told or turn.policy is NO_QUEUE):
-            refusal = self._refusal(turn.denial)
-        else:
-            kind, message = crowded(self.call.traffic_class, refused.why, turn.policy, turn.queued)
-            incident = turn.objection is not None and turn.objection.at == ("incident", turn.chains.name)
-            kind = RefusalKind.CLASS_PAUSED if incident else kind
-            refusal = Refusal(kind, message, limited=self._crowd(turn))
-            refusal.lines = self.lines()
-            if wait is None and turn.denial is not None and turn.denial.binding.wait < math.inf:
-                wait = turn.denial.binding.wait
-        if wait is not None and wait < math.inf:
-            refusal.retry_after = wait
-            assert refusal.limited is not None
-            refusal.limited = evolve(refusal.limited, retry_after_ms=math.ceil(wait * 1000))
-        if turn.policy is not NO_QUEUE:
-            refusal.queued = turn.queued
-            refusal.lines += QUEUE % (turn.queued * 1000)
-        return refusal
-
-    def _crowd(self, turn: Turn) -> Limited:
-        """Which limit those in the line wait for."""
-        if turn.denial is not None:
-            return self._told(self.first, turn.denial.binding)
-        if turn.place.objections:
-            return self.stopped()
-        provider = self.admitter.providers[self.first.channel].name
-        told = throttled(self.call, provider, self.first.model, None)
-        pooled = turn.policy.pooled and turn.objection is None
-        return evolve(
-            told,
-            limiter="class.tokens_per_minute" if pooled else "class.queue",
-            scope=self.call.traffic_class,
-            gateway_decision="rejected_before_dispatch",
-            estimated_input_tokens=self.estimate.input,
-            estimated_output_tokens=self.estimate.output,
-        )
-
-    def _refusal(self, denial: Denial) -> Refusal:
-        binding = denial.binding
-        kind = RefusalKind.RATE_LIMITED
-        if denial.out_of_balance:
-            kind = RefusalKind.OUT_OF_BALANCE
-        elif binding.rule.unit == SPENDING:
-            kind = RefusalKind.OVER_BUDGET
-        wait = None if binding.wait == math.inf else binding.wait
-        refusal = Refusal(kind, why(binding), retry_after=wait, limited=self._told(self.first, binding))
-        refusal.lines = self.lines()
-        return refusal
-
-    def _told(self, step: Candidate, objection: Objection) -> Limited:
-        provider = self.admitter.providers[step.channel].name
-        told = stopped(throttled(self.call, provider, step.model, None), objection)
-        return evolve(told, estimated_input_tokens=self.estimate.input, estimated_output_tokens=self.estimate.output)
+    def _telling(self) -> Telling:
+        return Telling(self.call, self.admitter.providers, self.first, self.estimate, self.lines())
 
     def _moment(self) -> tuple[QuotaState, float, float]:
         return self.admitter.family.state, trio.current_time(), self.admitter.wall()
