@@ -45,6 +45,11 @@ class FakeCapacity:
                     return Objection(scope, wait, own=scope in self.own)
         return None
 
+    def lacking(self, ticket: Ticket, now: float) -> set[Hashable]:
+        """Every scope that would object, not only the first."""
+        alone = {scope: Ticket(ticket.traffic_class, ticket.tenant, ticket.cost, (scope,)) for scope in ticket.scopes}
+        return {scope for scope, each in alone.items() if self.peek(each, now) is not None}
+
     def fits_in(self, ticket: Ticket, now: float) -> float | None:
         """Seconds until all its buckets have enough; None while a slot is wanted, whose time nobody knows."""
         if any(scope in self.slots and self.held.get(scope, 0) >= self.slots[scope] for scope in ticket.scopes):

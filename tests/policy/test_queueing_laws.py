@@ -149,7 +149,7 @@ class Lines(RuleBasedStateMachine):
         for ticket in heads:
             if objections[ticket] is None:
                 before = [other for other in heads if self._rank(other) < self._rank(ticket)]
-                at = {o.at for other in before if (o := objections[other]) is not None}
+                at = {scope for other in before for scope in self.capacity.lacking(other, self.now)}
                 assert at & set(ticket.scopes), f"{ticket} waits for nothing"
 
     @invariant()

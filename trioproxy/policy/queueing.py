@@ -128,8 +128,8 @@ class Queues:
             self._serve(walk)
 
     def _serve(self, walk: Round) -> None:
-        if walk.now >= self._retry_at:
-            for line in self.lines.values():
+        for line in self.lines.values():
+            if line.share.order.naps:
                 line.share.order.rouse_due(walk.now)
         while self._changed(walk):
             pass
