@@ -185,6 +185,9 @@ class Admission:
         """What the line asks: hold everything that the call needs now, or say what stands in the way."""
         turn.objection = self._objection(turn, now)
         if turn.objection is None:
+            assert self._reservation is not None
+            if self._reservation.observed:
+                self.admitter.family.state.quota.admit(self._reservation)
             self._tell_budgets(now)
         return turn.objection
 

@@ -119,4 +119,5 @@ class Reservation:
     callers: Hold
     channel: Hold | None
     observed: list[Objection]
+    counted: int = field(init=False, default=0)  # of the observed
     settled: bool = field(init=False, default=False)
