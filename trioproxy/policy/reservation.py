@@ -26,12 +26,15 @@ class Rank(enum.Enum):
     CHANNEL = "channel"
 
 
-@frozen(cache_hash=True)
+@frozen
 class Scope:
     """Whose limits. Names are unique in their rank."""
 
     rank: Rank
     name: str
+
+    def __hash__(self) -> int:
+        return hash(self.name)  # which a string remembers; a remembered one of ours takes 72 bytes, and there are as many as keys
 
 
 @frozen
