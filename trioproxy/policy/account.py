@@ -37,7 +37,7 @@ class Accounts:
     _accounts: dict[Scope, Account] = field(init=False, factory=dict)
     _calendars: dict[tuple[str, Period], Calendar] = field(init=False, factory=dict)
     _round: deque[Account] = field(init=False, factory=deque)  # the one that was looked at longest ago first
-    _fresh: deque[Account] = field(init=False, factory=deque)  # made since the last sweep
+    _made: deque[Account] = field(init=False, factory=deque)  # made since the last sweep
 
     def __len__(self) -> int:
         return len(self._accounts)
@@ -70,8 +70,8 @@ class Accounts:
                 self._round.append(account)
             if len(limiters) < len(account.limiters):
                 account.limiters, account.limits = limiters, None
-        for _ in range(min(count, len(self._fresh))):
-            self._round.append(self._fresh.popleft())
+        for _ in range(min(count, len(self._made))):
+            self._round.append(self._made.popleft())
 
     def snapshot(self, now: float, wall: float, held: Mapping[int, int]) -> list[list[Any]]:
         """What was used at every limiter that is not as new: rank, name, dimension, and its own words. `held` by `id`."""
@@ -103,7 +103,7 @@ class Accounts:
         account = self._accounts.get(step.scope)
         if account is None:
             account = self._accounts[step.scope] = Account(step.scope)
-            self._fresh.append(account)
+            self._made.append(account)
         kept = {limiter.rule.dimension: limiter for limiter in account.limiters}
         account.limiters = tuple(self._limiter(rule, kept.get(rule.dimension), now, wall) for rule in step.limits.rules)
         account.limits = step.limits

@@ -34,7 +34,9 @@ class Scope:
     name: str
 
     def __hash__(self) -> int:
-        return hash(self.name)  # which a string remembers; a remembered one of ours takes 72 bytes, and there are as many as keys
+        return hash(
+            self.name
+        )  # which a string remembers; a remembered one of ours takes 72 bytes, and there are as many as keys
 
 
 @frozen
