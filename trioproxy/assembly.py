@@ -92,7 +92,8 @@ def build(
 def _room(config: Config) -> WaitingRoom | None:
     """None where no class waits."""
     classes = queues(config)
-    return WaitingRoom(classes, baselines(config)) if classes else None
+    others = {"default", *config.classes} - set(classes)
+    return WaitingRoom(classes, baselines(config), sorted(others)) if classes else None
 
 
 def _routes(config: Config, journal: Journal) -> tuple[Route, ...]:

@@ -26,7 +26,7 @@ from trioproxy.phases.authenticate import ANONYMOUS, Keyring
 from trioproxy.phases.classify import Classifier
 from trioproxy.phases.fallback import StandIns
 from trioproxy.phases.keepalive import Keepalive
-from trioproxy.phases.route import Router
+from trioproxy.phases.route import Route, Router
 from trioproxy.phases.walk import Walk
 from trioproxy.store.store import Store
 
@@ -53,17 +53,26 @@ async def exchange(line: Line, request: Request, endpoint: Endpoint) -> AsyncGen
     """
     request_id = line.classifier.request_id(request.headers)
     caller = ANONYMOUS
+    call: Call | None = None
+    walk: Walk | None = None
     try:
         caller = line.keyring.caller(request.headers, line.wall())
         call = line.classifier.call(request, endpoint, caller, request_id)
-        walk = await _walk(line, call, request)
+        route, walk = await _walk(line, call, request)
+        if line.admitter is not None:
+            live = partial(line.router.now, call.facts.model, call)
+            await walk.enter(line.admitter, route.model, request.headers.get(END_USER, b""), live)
+        # Nothing may come between this and the settlement: what the call needs is held now.
     except Refusal as refusal:
         answer = answering.refusal(refusal, endpoint.dialect, request_id)
         settle.refused(line.journal, request, answer, request_id=request_id, caller=caller)
         yield answer
         return
     except BaseException as exc:
-        settle.broken_off(line.journal, request, exc, request_id=request_id, caller=caller)
+        if call is None:
+            settle.broken_off(line.journal, request, exc, request_id=request_id, caller=caller)
+        else:
+            settle.left_early(line.journal, call, walk, exc)
         raise
     with settle.Settlement(call, walk, line.journal) as settlement:
         if not call.facts.stream:
@@ -83,19 +92,17 @@ async def exchange(line: Line, request: Request, endpoint: Endpoint) -> AsyncGen
                 nursery.cancel_scope.cancel("the reader has left")
 
 
-async def _walk(line: Line, call: Call, request: Request) -> Walk:
-    """The walk of a call, with what is held for it. Nothing may come between this and the settlement."""
+async def _walk(line: Line, call: Call, request: Request) -> tuple[Route, Walk]:
+    """The walk of a call, for which nothing is held yet."""
     if line.store is not None and not line.store.admits:
         raise Refusal(RefusalKind.UNRECORDABLE, "the gateway cannot record calls at the moment: try again later")
     route, chain = await line.router.chain(call, trio.current_time())
     public_name = call.facts.model if route.model.rewrite_model else None
     walk = Walk(call, chain, line.router.channels, line.wall, line.router.exhausted, public_name)
-    user = request.headers.get(END_USER, b"")
     if route.model.fallback:
+        user = request.headers.get(END_USER, b"")
         walk.stand_ins = StandIns.of(call, route.model, line.router, line.admitter, user=user)
-    if line.admitter is not None:
-        await walk.enter(line.admitter, route.model, user, partial(line.router.now, call.facts.model, call))
-    return walk
+    return route, walk
 
 
 async def _decide(walk: Walk, call: Call, nursery: trio.Nursery) -> Keepalive | None:

@@ -6,12 +6,12 @@ method but `Waiter.wait` and `WaitingRoom.due` is synchronous and belongs into a
 
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import trio
 from attrs import define, field, frozen
 
-from trioproxy.policy.classes import QueuePolicy
+from trioproxy.policy.classes import NO_QUEUE, QueuePolicy
 from trioproxy.policy.queueing import Queues
 from trioproxy.policy.tenant import TenantShare
 from trioproxy.policy.tickets import Moves, Objection, Refused, State, Ticket, Why
@@ -76,6 +76,7 @@ class WaitingRoom:
     queues: Queues = field(init=False)
     _policies: Mapping[str, QueuePolicy]
     _baselines: Mapping[str, Mapping[str, float]] = field(factory=dict)
+    _others: Collection[str] = ()  # the classes without a queue
     # Who has left it is not known here any more: what takes for a call is the call's own, and would make a cycle.
     _inside: dict[Ticket, tuple[Waiter, Take]] = field(init=False, factory=dict)
     _tallies: dict[str, Tally] = field(init=False)
@@ -83,8 +84,9 @@ class WaitingRoom:
     _alarm: trio.CancelScope = field(init=False, factory=trio.CancelScope)
 
     def __attrs_post_init__(self) -> None:
-        self.queues = Queues.from_policies(self._ask, self._policies, self._baselines)
-        self._tallies = {name: Tally() for name in self._policies}
+        policies = {**self._policies, **dict.fromkeys(self._others, NO_QUEUE)}
+        self.queues = Queues.from_policies(self._ask, policies, self._baselines)
+        self._tallies = {name: Tally() for name in policies}
 
     def quiet(self, name: str) -> bool:
         """Whether a call of this class need only ask for what it needs: nobody waits, and its class has no pool."""
@@ -110,10 +112,10 @@ class WaitingRoom:
         """A granted one is gone and has used so much; what it held was given back before."""
         self._carry(self.queues.settle(waiter.ticket, tokens, now))
 
-    def pump(self, now: float) -> None:
-        """Something was given back, or a channel's state has changed."""
+    def pump(self, now: float, tenant: str | None = None) -> None:
+        """Something was given back, of a `tenant`'s own where it is named, or a channel's state has changed."""
         if self._inside:
-            self._carry(self.queues.pump(now))
+            self._carry(self.queues.pump(now, tenant))
 
     async def due(self) -> None:
         """Until time alone may have changed something, so that `pump` is to be called. For one task."""
@@ -128,6 +130,8 @@ class WaitingRoom:
     def statistics(self, now: float) -> dict[str, ClassStatistics]:
         told = {}
         for name, line in self.queues.statistics(now).items():
+            if name in self._others:
+                continue
             tally = self._tallies[name]
             waits = sorted(tally.waits) or [0.0]
             told[name] = ClassStatistics(

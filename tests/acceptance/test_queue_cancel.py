@@ -173,6 +173,54 @@ async def test_a_caller_that_leaves_in_the_moment_of_its_grant_passes_it_on(
         assert trio.current_time() == 0.0
 
 
+@pytest.mark.parametrize("door", [False, True], ids=["embedded", "through the door"])
+async def test_the_record_of_one_who_left_the_queue_says_what_it_was_and_how_long_it_stood(
+    door: bool, autojump_clock: MockClock
+) -> None:
+    async with scene("a", toml=ONE + QUEUE) as s, trio.open_nursery() as nursery:
+        s.a.script(steps.chat_answer("hello", delay=9))
+        nursery.start_soon(asked, s)
+        await wait_all_tasks_blocked()
+        with trio.move_on_after(2.5):
+            if door:
+                client = await s.client()
+                try:
+                    await client.post(CHAT, {**PROMPT, "stream": True})
+                finally:
+                    client.close()
+            else:
+                await asked(s, stream=True)
+        await wait_all_tasks_blocked()
+        (left,) = s.ended
+        assert (left.reason, left.model, left.traffic_class, left.stream) == (
+            EndReason.CLIENT_LEFT,
+            "m",
+            "default",
+            True,
+        )
+        assert (left.queued, left.duration, left.tenant, left.endpoint) == (2.5, 2.5, s.ended[0].tenant, CHAT)
+        assert line(s, "default").left == 1
+        nursery.cancel_scope.cancel()
+
+
+async def test_one_who_left_the_queue_of_a_stand_in_stood_in_both(autojump_clock: MockClock) -> None:
+    toml, _, model = SCENES["then a fallback"]
+    async with (
+        scene("a", "b", toml=toml, channel="max_concurrency = 1", model=model) as s,
+        trio.open_nursery() as nursery,
+    ):
+        for upstream in s.upstreams.values():
+            upstream.script(steps.chat_answer("hello", delay=9))
+        nursery.start_soon(asked, s)
+        nursery.start_soon(lambda: asked(s, model="n"))
+        await wait_all_tasks_blocked()
+        with trio.move_on_after(0.75):
+            await asked(s)
+        (left,) = s.ended
+        assert (left.reason, left.model, left.queued) == (EndReason.CLIENT_LEFT, "m", 0.75)
+        nursery.cancel_scope.cancel()
+
+
 @pytest.mark.parametrize("state", ["full", "late"])
 async def test_whoever_is_turned_away_holds_nothing(state: str, autojump_clock: MockClock) -> None:
     bound = "bound = 0" if state == "full" else "max_wait = 0.5"

@@ -153,3 +153,34 @@ async def test_a_spike_of_fifty_times_the_capacity_is_no_collapse(autojump_clock
         assert s.held() == {}
         prompt = await s.post(headers=of_class("interactive"), **PROMPT)
         assert (prompt.status, queue_ms(prompt)) == (200, 0.0)
+
+
+async def test_each_of_several_baselines_is_reclaimed_within_its_part_of_the_bound(autojump_clock: MockClock) -> None:
+    """A pool of 1,000 tokens a second: 500 for ann, 300 for eve, and reclaim is 5 s. Bob has borrowed what there was.
+
+    Ann comes back first, eve a second later. Each waits for the refill of what was lent and no longer than `reclaim` times the
+    parts that are guaranteed; the borrower waits until what they saved up and have not spent is there again.
+    """
+    keys = "".join(key(name, f'tenant = "{name}"') for name in ("ann", "bob", "eve"))
+    ann, eve = ("baseline = { batch = 30000 }", "baseline = { batch = 18000 }")
+    tenants = tenant(ann, "ann") + tenant("", "bob") + tenant(eve, "eve") + keys
+    async with scene("a", toml=BATCH + tenants) as s, trio.open_nursery() as nursery:
+        s.a.script(steps.chat_answer("hello", usage=(11, 989)))
+        crowd = Crowd(s, nursery)
+        for number in range(100):
+            crowd.send(f"bob {number}", asked_by("bob", "batch"), **THOUSAND)
+        await trio.sleep(3.5)
+        for number in range(2):
+            crowd.send(f"ann {number}", asked_by("ann", "batch"), **THOUSAND)
+        await trio.sleep(1)
+        crowd.send("eve 0", asked_by("eve", "batch"), **THOUSAND)
+        await trio.sleep(10)
+        waits = [queue_ms(crowd.replies[name]) for name in ("ann 0", "ann 1", "eve 0")]
+        # 500 tokens are there, and 1,000 a second come in: for ann's first, her second, and eve's.
+        assert sorted(waits[:2]) + waits[2:] == pytest.approx([500, 1500, 1500], abs=2)
+        assert max(waits) <= 0.8 * 5_000  # the parts that are guaranteed, of five seconds
+        borrowed = sorted(crowd.when[name] for name in crowd.order if name.startswith("bob"))
+        assert borrowed[10:] == pytest.approx([1.0, 2.0, 3.0, 11.0, 12.0, 13.0, 14.0], abs=0.01)
+        assert all(share(s, name).reclaimed == 0.0 for name in ("ann", "eve"))
+        assert share(s, "eve").assured + share(s, "eve").borrowed == 1000
+        nursery.cancel_scope.cancel()

@@ -2,7 +2,7 @@
 
 import heapq
 import math
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Container, Hashable, Iterable
 
 from attrs import define, field
 
@@ -26,24 +26,29 @@ class Tank:
 
 @define(eq=False)
 class FakeCapacity:
-    """Scopes named in `tanks` ask for the ticket's cost, scopes named in `slots` for one place. Others are free."""
+    """Scopes named in `own` are of one tenant alone. Scopes named in `tanks` ask for the ticket's cost, scopes named in `slots` for one place. Others are free."""
 
     tanks: dict[Hashable, Tank] = field(factory=dict)
     slots: dict[Hashable, int] = field(factory=dict)
     held: dict[Hashable, int] = field(factory=dict)
+    own: Container[Hashable] = ()
     asked: int = 0
 
     def peek(self, ticket: Ticket, now: float) -> Objection | None:
         for scope in ticket.scopes:
             if scope in self.slots and self.held.get(scope, 0) >= self.slots[scope]:
-                return Objection(scope, None)
+                return Objection(scope, None, own=scope in self.own)
             if tank := self.tanks.get(scope):
                 tank.refill(now)
                 if tank.level + 1e-6 < min(ticket.cost, tank.burst):
-                    return Objection(
-                        scope, (min(ticket.cost, tank.burst) - tank.level) / tank.rate if tank.rate else math.inf
-                    )
+                    wait = (min(ticket.cost, tank.burst) - tank.level) / tank.rate if tank.rate else math.inf
+                    return Objection(scope, wait, own=scope in self.own)
         return None
+
+    def lacking(self, ticket: Ticket, now: float) -> set[Hashable]:
+        """Every scope that would object, not only the first."""
+        alone = {scope: Ticket(ticket.traffic_class, ticket.tenant, ticket.cost, (scope,)) for scope in ticket.scopes}
+        return {scope for scope, each in alone.items() if self.peek(each, now) is not None}
 
     def fits_in(self, ticket: Ticket, now: float) -> float | None:
         """Seconds until all its buckets have enough; None while a slot is wanted, whose time nobody knows."""

@@ -96,7 +96,7 @@ class Backlogs(RuleBasedStateMachine):
 
     @invariant()
     def the_order_is_that_of_the_counters(self) -> None:
-        order = self.line.share._order
+        order = list(self.line.share.order)
         assert order == sorted(order, key=lambda entry: entry[:2])
         assert [(tenant.counter, tenant.turn) for _, _, tenant in order] == [entry[:2] for entry in order]
         assert {tenant.name for _, _, tenant in order} == {name for name, tickets in self.waiting.items() if tickets}

@@ -385,3 +385,26 @@ def test_readings_are_of_what_calls_have_met() -> None:
     for _ in range(2):  # a round begins with those that are there
         quota.sweep(0.0, NOON)
     assert quota.readings(0.0, NOON) == []
+
+
+def test_what_only_observes_counts_once_however_often_a_waiting_call_asks() -> None:
+    """A call that waits for a place asks again and again; what it was let past counts when it has one, and once."""
+    limits = Limits(requests_per_minute=1, observe=frozenset({Dimension.REQUESTS_PER_MINUTE}))
+    path, channel = Path((step(Rank.TENANT, limits, "t"),)), step(Rank.CHANNEL, limits, "c")
+    quota = Quota()
+    quota.reserve(path, Need(1), 0.0, NOON)
+    for _ in range(5):
+        asked = quota.ask(path, Need(1), 0.0, NOON)
+        assert isinstance(asked, Reservation)
+        quota.settle(asked, NOTHING, 0.0)
+    assert quota.statistics().observed == {}
+    asked = quota.ask(path, Need(1), 0.0, NOON)
+    assert isinstance(asked, Reservation)
+    quota.admit(asked)
+    for _ in range(2):
+        assert quota.move(asked, channel, Need(2), now=0.0, wall=NOON) is None
+        quota.admit(asked)
+    assert quota.statistics().observed == {
+        (Rank.TENANT, Dimension.REQUESTS_PER_MINUTE): 1,
+        (Rank.CHANNEL, Dimension.REQUESTS_PER_MINUTE): 1,
+    }

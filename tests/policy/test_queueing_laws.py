@@ -31,7 +31,9 @@ class Lines(RuleBasedStateMachine):
     def begin(self, rate: int, slots: int) -> None:
         tanks: dict[Hashable, Tank] = {("model", name): Tank(rate, 60, 60) for name in MODELS}
         tanks |= {("tenant", name): Tank(3, 40, 40) for name in TENANTS}
-        self.capacity = FakeCapacity(tanks, {"slots": slots})
+        places: dict[Hashable, int] = {"slots": slots} | {("key", name): 1 for name in TENANTS}
+        own = {("tenant", name) for name in TENANTS} | {("key", name) for name in TENANTS}
+        self.capacity = FakeCapacity(tanks, places, own=own)
         self.queues = Queues.from_policies(self.capacity, POLICIES)
         self.now = 0.0
         self.wake_at = math.inf
@@ -44,9 +46,11 @@ class Lines(RuleBasedStateMachine):
         model=st.sampled_from(MODELS),
         cost=st.integers(1, 80),
         patience=st.sampled_from([math.inf, 0.0, 0.5, 5.0]),
+        keyed=st.booleans(),
     )
-    def offer(self, name: str, tenant: str, model: str, cost: int, patience: float) -> None:
-        scopes = ("slots", ("model", model), ("tenant", tenant))
+    def offer(self, name: str, tenant: str, model: str, cost: int, patience: float, keyed: bool) -> None:
+        scopes: tuple[Hashable, ...] = ("slots", ("model", model), ("tenant", tenant))
+        scopes = (*scopes, ("key", tenant)) if keyed else scopes
         weight = 1.0 + TENANTS.index(tenant)
         ticket = Ticket(name, tenant, cost, scopes, weight=weight, deadline=self.now + patience)
         self.open.append(ticket)
@@ -145,7 +149,7 @@ class Lines(RuleBasedStateMachine):
         for ticket in heads:
             if objections[ticket] is None:
                 before = [other for other in heads if self._rank(other) < self._rank(ticket)]
-                at = {o.at for other in before if (o := objections[other]) is not None}
+                at = {scope for other in before for scope in self.capacity.lacking(other, self.now)}
                 assert at & set(ticket.scopes), f"{ticket} waits for nothing"
 
     @invariant()
@@ -173,7 +177,7 @@ class Lines(RuleBasedStateMachine):
                 share = line.share
                 assert (share.waiting, share.queued, share.lanes, share.weights, line.passed) == (0, 0, 0, 0.0, 0.0)
                 assert not share.through
-                assert not share._order
+                assert not share.order
             assert self.wake_at == math.inf
             assert not any(self.capacity.held.values())
 

@@ -68,7 +68,12 @@ REFUSALS: dict[RefusalKind, _Words] = {
         "a limit of the caller's is used up; `limiter` names it",
     ),
     RefusalKind.OVER_BUDGET: (429, _RATE, "budget_exceeded", "a budget is used up; it begins anew with its period"),
-    RefusalKind.QUEUE_FULL: (429, _RATE, "queue_full", "as many wait in this class as may"),
+    RefusalKind.QUEUE_FULL: (
+        429,
+        _RATE,
+        "queue_full",
+        "as many wait in this class as may; or it has no queue, and others wait for the same",
+    ),
     RefusalKind.QUEUE_TIMEOUT: (
         429,
         _RATE,

@@ -13,21 +13,23 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 import trio
-from attrs import define, evolve, field
+from attrs import define, field
 
 from trioproxy.call import Call
 from trioproxy.channel import ChannelState
 from trioproxy.config.model import Model
 from trioproxy.config.scopes import Scopes
-from trioproxy.errors import Blame, ChainExhausted, Fault, FaultKind, Limited, Refusal, RefusalKind
+from trioproxy.errors import Blame, ChainExhausted, Fault, FaultKind, Limited
 from trioproxy.family import Family
 from trioproxy.journal import BudgetNearing, Journal, Usage
-from trioproxy.phases.allowance import QUEUE, crowded, lines, stopped, throttled, why
-from trioproxy.phases.expectation import SPENDING, Expectation, Provider, Scales, Way, Ways
-from trioproxy.phases.turn import Chains, Turn, seconds
+from trioproxy.phases.allowance import OWN, lines, why
+from trioproxy.phases.expectation import Expectation, Provider, Scales, Way, Ways
+from trioproxy.phases.refusing import Telling
+from trioproxy.phases.turn import Chains, Turn, rough, seconds
 from trioproxy.policy import tickets
 from trioproxy.policy.chain import Candidate, Chain
 from trioproxy.policy.charges import Estimate
+from trioproxy.policy.classes import NO_QUEUE
 from trioproxy.policy.limits import NOTHING, Need
 from trioproxy.policy.pricing import Tariff
 from trioproxy.policy.reservation import Denial, Objection, Reservation
@@ -77,10 +79,10 @@ class Admitter:
         expectation = self._scales.weigh(call, model, candidates[0]) if counts else None
         admission = Admission(self, call, way, expectation, candidates[0])
         tariffs = self._dearest(chain) if way.spends else []
-        if room is None or queue is None:
+        if room is None or (queue is None and room.quiet(call.traffic_class)):
             await self.family.decide(admission.reserve, tariffs)
             return admission
-        turn = admission.turn = Turn(room, queue, Chains(model.name, self.channels), chain, live)
+        turn = admission.turn = Turn(room, queue or NO_QUEUE, Chains(model.name, self.channels), chain, live)
         await self.family.decide(
             admission.line_up, turn, tariffs, partial(self._scales.weigh, call, model, candidates[0])
         )
@@ -115,7 +117,7 @@ class Admission:
         self._measure(state, tariffs)
         outcome = state.quota.reserve(self.way.path, self._need, now, wall)
         if isinstance(outcome, Denial):
-            raise self._refusal(outcome)
+            raise self._telling().refusal(outcome)
         self._reservation = outcome
         self._tell_budgets(now)
 
@@ -135,7 +137,8 @@ class Admission:
     def line_up(self, turn: Turn, tariffs: list[Tariff], measure: Callable[[], Expectation]) -> None:
         """Take everything at once where nobody waits and it fits; else stand in the line of its class, or be turned away.
 
-        The line counts in tokens; a call that no limit counts is measured for it.
+        The line counts in tokens; a call that no limit counts is measured for it. One whose class has no queue is turned away
+        where it does not fit in its place, and holds no place at a channel: there it stands behind those who came before.
         """
         state, now, _ = self._moment()
         self._measure(state, tariffs)
@@ -167,7 +170,9 @@ class Admission:
             raise
         turn.queued = trio.current_time() - turn.since
         if waiter.refused is not None:
-            raise self._turned_away(turn, waiter.refused)
+            if turn.denial is not None:
+                self.admitter.family.state.quota.deny(turn.denial)
+            raise self._telling().turned_away(turn, waiter.refused)
 
     def _walk_out(self, turn: Turn, waiter: Waiter) -> None:
         state, now, _ = self._moment()
@@ -180,6 +185,9 @@ class Admission:
         """What the line asks: hold everything that the call needs now, or say what stands in the way."""
         turn.objection = self._objection(turn, now)
         if turn.objection is None:
+            assert self._reservation is not None
+            if self._reservation.observed:
+                self.admitter.family.state.quota.admit(self._reservation)
             self._tell_budgets(now)
         return turn.objection
 
@@ -190,11 +198,14 @@ class Admission:
         outcome = state.quota.ask(self.way.path, self._need, now, self.admitter.wall())
         turn.denial = outcome if isinstance(outcome, Denial) else None
         if isinstance(outcome, Denial):
-            return tickets.Objection(outcome.binding.scope, seconds(outcome.binding))
+            scope = outcome.binding.scope
+            return tickets.Objection(scope, seconds(outcome.binding), own=scope.rank in OWN)
         self._reservation = outcome
+        if turn.policy is NO_QUEUE:
+            return None
         if turn.waiter is not None and now > turn.since:
             turn.chain = turn.live(now)
-        full = turn.place.find(turn.chains, turn.chain, self._move)
+        full = turn.place.find(turn.chains, turn.chain, self, now)
         self.refused = turn.place.objections
         if full is not None:
             self._give_back(state, now)
@@ -208,7 +219,7 @@ class Admission:
     @property
     def queued(self) -> float | None:
         """Seconds in the queue of its class; None where it has none."""
-        return None if self.turn is None else self.turn.queued
+        return None if self.turn is None or self.turn.policy is NO_QUEUE else self.turn.queued
 
     def slot(self) -> Slot | None:
         """The slot that came with its turn, for the first attempt."""
@@ -223,7 +234,7 @@ class Admission:
             return None
         return await self.admitter.family.decide(self._enter, step)
 
-    def _move(self, step: Candidate) -> Denial | None:
+    def move(self, step: Candidate) -> Denial | None:
         """Hold the channel's part, where it has limits."""
         state, now, wall = self._moment()
         own = self.admitter.providers[step.channel].step
@@ -233,7 +244,7 @@ class Admission:
         return state.quota.move(self._reservation, own, self.need(step) or ONE, now=now, wall=wall)
 
     def _enter(self, step: Candidate) -> str | None:
-        denial = self._move(step)
+        denial = self.move(step)
         if denial is None:
             return None
         self.admitter.family.state.quota.deny(denial)
@@ -253,6 +264,10 @@ class Admission:
         first = step is self.first  # already estimated
         estimate = self.estimate if first else self.expectation.at(step, self.admitter.family.state.learned)
         return self.admitter.providers[step.channel].charge.need(estimate)
+
+    def needed(self, step: Candidate) -> Need:
+        """The same, or roughly."""
+        return self.need(step) or rough(self.call, self.admitter.channels[step.channel])
 
     def longest(self, step: Candidate) -> float:
         """How long an answer of this channel may stream, in seconds."""
@@ -299,7 +314,7 @@ class Admission:
         if turn is not None and turn.waiter is not None:
             turn.room.settle(turn.waiter, actual.total_tokens, now)
         elif state.room is not None:
-            state.room.pump(now)
+            state.room.pump(now, self.call.caller.tenant)
 
     def learn(self, usage: Usage, step: tuple[str, str], *, seconds: float | None, whole: bool) -> None:
         """What the answer teaches for the next estimate. `step` is channel and model; a cut answer tells no length."""
@@ -329,65 +344,10 @@ class Admission:
 
     def stopped(self) -> Limited:
         """What is told where channels' own limits were all that was in the way."""
-        return self._told(*min(self.refused, key=lambda each: each[1].wait))
+        return self._telling().told(*min(self.refused, key=lambda each: each[1].wait))
 
-    def _turned_away(self, turn: Turn, refused: tickets.Refused) -> Refusal:
-        """The line's no: that of the limit that the call would have to outwait, else the queue's own."""
-        if turn.denial is not None:
-            self.admitter.family.state.quota.deny(turn.denial)
-        wait = refused.retry_after
-        if turn.told and turn.denial is not None:
-            refusal = self._refusal(turn.denial)
-        else:
-            kind, message = crowded(self.call.traffic_class, refused.why, turn.policy, turn.queued)
-            incident = turn.objection is not None and turn.objection.at == ("incident", turn.chains.name)
-            kind = RefusalKind.CLASS_PAUSED if incident else kind
-            refusal = Refusal(kind, message, limited=self._crowd(turn))
-            refusal.lines = self.lines()
-            if wait is None and turn.denial is not None and turn.denial.binding.wait < math.inf:
-                wait = turn.denial.binding.wait
-        if wait is not None and wait < math.inf:
-            refusal.retry_after = wait
-            assert refusal.limited is not None
-            refusal.limited = evolve(refusal.limited, retry_after_ms=math.ceil(wait * 1000))
-        refusal.queued = turn.queued
-        refusal.lines += QUEUE % (turn.queued * 1000)
-        return refusal
-
-    def _crowd(self, turn: Turn) -> Limited:
-        """Which limit those in the line wait for."""
-        if turn.denial is not None:
-            return self._told(self.first, turn.denial.binding)
-        if turn.place.objections:
-            return self.stopped()
-        provider = self.admitter.providers[self.first.channel].name
-        told = throttled(self.call, provider, self.first.model, None)
-        pooled = turn.policy.pooled and turn.objection is None
-        return evolve(
-            told,
-            limiter="class.tokens_per_minute" if pooled else "class.queue",
-            scope=self.call.traffic_class,
-            gateway_decision="rejected_before_dispatch",
-            estimated_input_tokens=self.estimate.input,
-            estimated_output_tokens=self.estimate.output,
-        )
-
-    def _refusal(self, denial: Denial) -> Refusal:
-        binding = denial.binding
-        kind = RefusalKind.RATE_LIMITED
-        if denial.out_of_balance:
-            kind = RefusalKind.OUT_OF_BALANCE
-        elif binding.rule.unit == SPENDING:
-            kind = RefusalKind.OVER_BUDGET
-        wait = None if binding.wait == math.inf else binding.wait
-        refusal = Refusal(kind, why(binding), retry_after=wait, limited=self._told(self.first, binding))
-        refusal.lines = self.lines()
-        return refusal
-
-    def _told(self, step: Candidate, objection: Objection) -> Limited:
-        provider = self.admitter.providers[step.channel].name
-        told = stopped(throttled(self.call, provider, step.model, None), objection)
-        return evolve(told, estimated_input_tokens=self.estimate.input, estimated_output_tokens=self.estimate.output)
+    def _telling(self) -> Telling:
+        return Telling(self.call, self.admitter.providers, self.first, self.estimate, self.lines())
 
     def _moment(self) -> tuple[QuotaState, float, float]:
         return self.admitter.family.state, trio.current_time(), self.admitter.wall()

@@ -14,7 +14,7 @@ from trioproxy.call import Call
 from trioproxy.codec.ratelimits import Allowance, ietf_headers, openai_headers
 from trioproxy.errors import Limited, RefusalKind
 from trioproxy.policy.account import Account
-from trioproxy.policy.classes import QueuePolicy
+from trioproxy.policy.classes import NO_QUEUE, QueuePolicy
 from trioproxy.policy.limits import Dimension, Limiter
 from trioproxy.policy.reservation import Objection, Rank
 from trioproxy.policy.tickets import Why
@@ -111,6 +111,8 @@ QUEUE = b"x-trioproxy-queue-ms: %.2f\r\n"
 
 def crowded(name: str, reason: Why, policy: QueuePolicy, queued: float) -> tuple[RefusalKind, str]:
     """The line's no in words."""
+    if policy is NO_QUEUE:
+        return RefusalKind.QUEUE_FULL, f"others wait for what it needs, and class {name!r} has no queue to stand in"
     if reason is Why.FULL:
         told = f"{policy.bound} calls wait in class {name!r} already, which is as many as may"
         return RefusalKind.QUEUE_FULL, told

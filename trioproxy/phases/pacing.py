@@ -13,29 +13,20 @@ from trioproxy.channel import ChannelState
 from trioproxy.errors import Blame, ChainExhausted, Fault, FaultKind, Limited
 from trioproxy.phases.admit import Admission
 from trioproxy.phases.allowance import held_back, throttled
+from trioproxy.phases.turn import rough
 from trioproxy.policy.chain import Candidate
-from trioproxy.policy.charges import Estimate
 from trioproxy.policy.limits import Need
 from trioproxy.policy.throttle import Short
 
 Held = tuple[Candidate, Short]
 WARMUP = "warmup"
-BYTES_PER_TOKEN = 4  # of English; a hint will do where nothing is reserved
 SPENT = Fault(FaultKind.RATE_LIMITED, Blame.RATE, "every channel of this model is at its provider's limit", 429)
 
 
 def need_of(call: Call, channel: ChannelState, step: Candidate, admission: Admission | None) -> Need:
-    """What a call takes of what this channel may be sent: as it was measured, or roughly.
-
-    Roughly is its text alone, and its cap where the provider charges that up front: a guess too low costs a refusal that would
-    have come anyway, one too high turns calls away that would have been answered.
-    """
+    """What a call takes of what this channel may be sent: as it was measured, or roughly."""
     measured = None if admission is None else admission.need(step)
-    if measured is not None:
-        return measured
-    cap = call.facts.output_cap
-    bound = None if cap is None else cap * call.facts.choices
-    return channel.charge.need(Estimate(len(call.body) // BYTES_PER_TOKEN, 0, cap=bound))
+    return rough(call, channel) if measured is None else measured
 
 
 def judged(error: ChainExhausted, held: list[Held]) -> ChainExhausted:

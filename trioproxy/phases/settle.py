@@ -66,10 +66,37 @@ def _limited(record: ExchangeEnded, limited: Limited) -> ExchangeEnded:
 
 
 def broken_off(journal: Journal, request: Request, exc: BaseException, *, request_id: str, caller: Caller) -> None:
-    """The record of a request that ended by a bug, or by its caller's leaving, before any channel was asked."""
+    """The record of a request that ended by a bug, or by its caller's leaving, before it was understood."""
     cancelled = _cancelled(exc)
     reason = EndReason.BUG if cancelled is None else _gone(cancelled)
     journal.emit(replace(_unasked(request, request_id, caller), reason=reason))
+
+
+def left_early(journal: Journal, call: Call, walk: Walk | None, exc: BaseException) -> None:
+    """The record of a call that ended so while it was being admitted, in the queue of its class as a rule."""
+    cancelled = _cancelled(exc)
+    duration = trio.current_time() - call.started
+    journal.emit(
+        ExchangeEnded(
+            call.request_id,
+            EndReason.BUG if cancelled is None else _gone(cancelled),
+            0,
+            call.endpoint.path,
+            call.facts.model,
+            call.facts.stream,
+            call.caller.key_id,
+            call.caller.tenant,
+            call.traffic_class,
+            skipped=() if walk is None else walk.chain.skipped,
+            started=call.started,
+            duration=duration,
+            overhead=duration,
+            traceparent=call.traceparent,
+            session=call.session,
+            arm="" if walk is None else walk.chain.arm,
+            queued=0.0 if walk is None else walk.queued or 0.0,
+        )
+    )
 
 
 def _unasked(request: Request, request_id: str, caller: Caller) -> ExchangeEnded:

@@ -6,24 +6,35 @@ order of arrival, at a channel. The place is held from the grant on; the walk go
 
 import math
 from collections.abc import Callable, Hashable, Mapping
+from typing import Protocol
 
 from attrs import define, field, frozen
 
+from trioproxy.call import Call
 from trioproxy.channel import ChannelState
 from trioproxy.phases.allowance import why
 from trioproxy.policy import tickets
 from trioproxy.policy.chain import Candidate, Chain
+from trioproxy.policy.charges import Estimate
 from trioproxy.policy.classes import QueuePolicy
-from trioproxy.policy.limits import Dimension
+from trioproxy.policy.limits import Dimension, Need
 from trioproxy.policy.reservation import Denial, Objection, Rank, Scope
 from trioproxy.policy.slots import Ticket
+from trioproxy.policy.throttle import Short
 from trioproxy.waiting_room import Waiter, WaitingRoom
 
-Move = Callable[
-    [Candidate], Denial | None
-]  # take what the channel's limits ask for; None where it has none, or it fitted
-
+BYTES_PER_TOKEN = 4  # of English; a hint will do where nothing is reserved
 NO_SLOT = "all of its places were taken"
+
+
+def rough(call: Call, channel: ChannelState) -> Need:
+    """What a call that was not measured takes of what a channel may be sent: its text, and its cap where that is charged up front.
+
+    A guess too low costs a refusal that would have come anyway, one too high turns calls away that would have been answered.
+    """
+    cap = call.facts.output_cap
+    bound = None if cap is None else cap * call.facts.choices
+    return channel.charge.need(Estimate(len(call.body) // BYTES_PER_TOKEN, 0, cap=bound))
 
 
 def seconds(objection: Objection) -> float | None:
@@ -56,26 +67,44 @@ class Chains:
         return tickets.Objection(("incident", self.name), until)
 
 
+class Ask(Protocol):
+    """The call that looks for a place."""
+
+    def move(self, step: Candidate) -> Denial | None:
+        """Take what the channel's own limits ask for; None where it has none, or it fitted."""
+
+    def needed(self, step: Candidate) -> Need:
+        """What it needs of the channel's provider, measured or roughly."""
+
+
 @define(eq=False)
 class Place:
-    """The search for a place, and what was found: `step` with its `slot`. `objections` are of channels' own limits."""
+    """The search for a place, and what was found: `step` with its `slot`. `objections` are of channels' own limits, `paced` of their providers'."""
 
     step: Candidate | None = field(init=False, default=None)
     slot: Ticket | None = field(init=False, default=None)
     objections: list[tuple[Candidate, Objection]] = field(init=False, factory=list)
+    paced: list[tuple[Candidate, Short]] = field(init=False, factory=list)
     _channel: ChannelState | None = field(init=False, default=None)
 
-    def find(self, chains: Chains, chain: Chain, move: Move) -> tickets.Objection | None:
+    def find(self, chains: Chains, chain: Chain, ask: Ask, now: float) -> tickets.Objection | None:
         """Take the first place there is. A chain all of whose channels are out objects to nothing: the walk tells why."""
         self.objections.clear()
+        self.paced.clear()
         unknown, soonest = False, math.inf
         for step in chain.steps + chain.beyond:
             channel = chains.channels[step.channel]
+            if not channel.pace.free:
+                short = channel.pace.short(step.model, ask.needed(step), now)
+                if short is not None:
+                    self.paced.append((step, short))
+                    soonest = min(soonest, short.wait)
+                    continue
             slot = Ticket()
             if not channel.slots.take(slot):
                 unknown = True
                 continue
-            denial = move(step)
+            denial = ask.move(step)
             if denial is None:
                 self.step, self.slot, self._channel = step, slot, channel
                 return None
@@ -91,7 +120,9 @@ class Place:
 
     def passed_over(self, step: Candidate) -> str:
         """Why a channel before the place was not asked."""
-        return next((why(objection) for each, objection in self.objections if each is step), NO_SLOT)
+        told = [(each, why(objection)) for each, objection in self.objections]
+        told += [(each, short.why) for each, short in self.paced]
+        return next((said for each, said in told if each is step), NO_SLOT)
 
     def hand_over(self) -> Ticket | None:
         """The slot, once: whoever takes it gives it back."""

@@ -67,6 +67,14 @@ class Walk:
 
     async def enter(self, admitter: Admitter, model: Model, user: bytes, live: Callable[[float], Chain]) -> None:
         """Have what the call needs held for it, or for a stand-in. Raises `Refusal`. Cancelled, nothing is held."""
+        began = trio.current_time()
+        try:
+            await self._enter(admitter, model, user, live)
+        except trio.Cancelled:  # it leaves; all that took time was standing in line
+            self._waited = trio.current_time() - began
+            raise
+
+    async def _enter(self, admitter: Admitter, model: Model, user: bytes, live: Callable[[float], Chain]) -> None:
         refused: Refusal | None = None
         try:
             self.admission = await admitter.admit(self.call, model, self.chain, user, live=live)
@@ -113,7 +121,12 @@ class Walk:
         """Whether another model is asked from here on; what was held for the one before is given back in any case."""
         if self.admission is not None:
             self.admission.refund()
-        stand_in = await stand_ins.after_exhaustion(self._exhausted(out_of_time=self._late))
+        began = trio.current_time()
+        try:
+            stand_in = await stand_ins.after_exhaustion(self._exhausted(out_of_time=self._late))
+        except trio.Cancelled:
+            self._waited += trio.current_time() - began
+            raise
         if stand_in is None:
             return False
         self._waited = self.queued or 0.0

@@ -4,8 +4,8 @@ An idle limiter is one that a new one could replace, so that dropping it changes
 used today and no more. An account with calls under way keeps all of its limiters.
 """
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -36,7 +36,8 @@ class Accounts:
 
     _accounts: dict[Scope, Account] = field(init=False, factory=dict)
     _calendars: dict[tuple[str, Period], Calendar] = field(init=False, factory=dict)
-    _round: Iterator[Account] = field(init=False, factory=lambda: iter(()))
+    _round: deque[Account] = field(init=False, factory=deque)  # the one that was looked at longest ago first
+    _made: deque[Account] = field(init=False, factory=deque)  # made since the last sweep
 
     def __len__(self) -> int:
         return len(self._accounts)
@@ -56,19 +57,21 @@ class Accounts:
         return found
 
     def sweep(self, now: float, wall: float, count: int) -> None:
-        """Look at the next `count` accounts and drop what is idle. About 1 µs each, so a round is done in slices."""
-        seen = 0
-        for account in islice(self._round, count):
-            seen += 1
+        """Look at the next `count` accounts and drop what is idle. Under 1 µs each, so a round is done in slices."""
+        for _ in range(min(count, len(self._round))):
+            account = self._round.popleft()
             if account.calls:
+                self._round.append(account)
                 continue
             limiters = tuple(limiter for limiter in account.limiters if not limiter.idle(now, wall))
             if not limiters:
                 del self._accounts[account.scope]
+            else:
+                self._round.append(account)
             if len(limiters) < len(account.limiters):
                 account.limiters, account.limits = limiters, None
-        if seen < count:
-            self._round = iter(list(self._accounts.values()))
+        for _ in range(min(count, len(self._made))):
+            self._round.append(self._made.popleft())
 
     def snapshot(self, now: float, wall: float, held: Mapping[int, int]) -> list[list[Any]]:
         """What was used at every limiter that is not as new: rank, name, dimension, and its own words. `held` by `id`."""
@@ -100,6 +103,7 @@ class Accounts:
         account = self._accounts.get(step.scope)
         if account is None:
             account = self._accounts[step.scope] = Account(step.scope)
+            self._made.append(account)
         kept = {limiter.rule.dimension: limiter for limiter in account.limiters}
         account.limiters = tuple(self._limiter(rule, kept.get(rule.dimension), now, wall) for rule in step.limits.rules)
         account.limits = step.limits

@@ -40,6 +40,10 @@ class QueuePolicy:
             raise ValueError(f"reclaim of {self.reclaim} s is more than the pool holds: burst is {self.burst} s")
 
 
+# Calls of a class without a queue cannot wait, but they do not go past those who wait for the same either: they have their
+# place in the order of classes, that of a queue of which nothing is said.
+NO_QUEUE = QueuePolicy(bound=0, max_wait=0.0)
+
 # The waits of 300 ms and 20 min and the manners are what the classes mean. Bounds: a place costs about 1 KB, so they are set by what may
 # be served in time. 5 % for each of those that nobody looks at; agentic loops hold a person up, hence more.
 # The pools of eval and background are small enough for the smallest provider tier and are meant to be configured.

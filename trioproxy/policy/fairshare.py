@@ -7,13 +7,13 @@ weight, differs by at most 2 · max(tokens charged and not yet settled / weight)
 """
 
 import math
-from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Hashable, Iterator
 
 from attrs import define, field
 
 from trioproxy.policy.lending import Pool
+from trioproxy.policy.order import Order
 from trioproxy.policy.tenant import Tenant, TenantShare
 from trioproxy.policy.tickets import Ticket
 
@@ -34,7 +34,7 @@ class FairShare:
     weights: float = field(init=False, default=0.0)  # of those who wait
     # Doubles hold whole tokens exactly up to 9e15, which is 28 years at ten million a second: no rebasing.
     _served: float = field(init=False, default=0.0)
-    _order: list[tuple[float, int, Tenant]] = field(init=False, factory=list)
+    order: Order = field(init=False, factory=Order)
     _sweep_at: int = field(init=False, default=64)
 
     def join(self, ticket: Ticket, now: float) -> bool:
@@ -45,7 +45,7 @@ class FairShare:
             tenant.weight, tenant.turn = ticket.weight, ticket.sequence
             tenant.counter = max(tenant.counter, self._served)
             self.weights += tenant.weight
-            insort(self._order, (tenant.counter, tenant.turn, tenant))
+            self.order.add(tenant)
         self.waiting += 1
         self.queued += ticket.cost
         if self.pool:
@@ -114,19 +114,30 @@ class FairShare:
         for name in self.pool.guarantees if self.pool else ():
             tenant = self.tenants.get(name)
             before = 0
-            while tenant and tenant.waiting not in {0, before}:
+            while tenant and tenant.rests is None and tenant.waiting not in {0, before}:
                 before = tenant.waiting
                 yield tenant, True
-        place = 0
-        while place < len(self._order):
-            tenant = self._order[place][2]
+        place, awake = 0, self.order.awake
+        while place < len(awake):
+            tenant = awake[place][2]
             before = tenant.waiting
             yield tenant, False
             place += tenant.waiting == before  # a served one has moved back, and another stands in its place
 
     def first(self) -> Ticket | None:
         """The head of the first tenant by counter."""
-        return next(iter(self._order[0][2].in_order()[0])) if self._order else None
+        tenant = self.order.first()
+        return next(iter(tenant.in_order()[0])) if tenant else None
+
+    def rouse(self, name: str) -> None:
+        """Something of the tenant's own has come back or changed."""
+        tenant = self.tenants.get(name)
+        if tenant is not None and tenant.rests is not None:
+            self.order.rouse(tenant)
+
+    def waits(self, name: str) -> bool:
+        tenant = self.tenants.get(name)
+        return tenant is not None and tenant.waiting > 0
 
     def is_head(self, ticket: Ticket) -> bool:
         return next(iter(self.tenants[ticket.tenant].lanes[ticket.scopes])) is ticket
@@ -141,25 +152,11 @@ class FairShare:
         tenant = self.tenants[ticket.tenant]
         if tenant.waiting * self.weights > bound * tenant.weight:
             return ticket
-        longest = max((entry[2] for entry in self._order), key=lambda other: other.waiting / other.weight)
+        longest = max((entry[2] for entry in self.order), key=lambda other: other.waiting / other.weight)
         return longest.newest()
 
     def statistics(self, now: float) -> list[TenantShare]:
-        pool = self.pool
-        return [
-            TenantShare(
-                tenant=tenant.name,
-                weight=tenant.weight,
-                guaranteed=pool.guaranteed.get(tenant.name, 0.0) if pool else 0.0,
-                unspent=pool.unspent(tenant.name, now) if pool else 0.0,
-                assured=tenant.assured,
-                borrowed=tenant.borrowed,
-                reclaimed=pool.reclaimed(tenant.name, now) if pool and tenant.waiting else 0.0,
-                waiting=tenant.waiting,
-                flying=tenant.flying,
-            )
-            for tenant in self.tenants.values()
-        ]
+        return [tenant.share(self.pool, now) for tenant in self.tenants.values()]
 
     def _charge(self, ticket: Ticket, tokens: int, now: float) -> None:
         tenant = self.tenants[ticket.tenant]
@@ -170,10 +167,10 @@ class FairShare:
             return
         tenant.borrowed += tokens
         if tenant.waiting:
-            del self._order[self._place(tenant)]
+            self.order.remove(tenant)
         tenant.counter += tokens / ticket.weight
         if tenant.waiting:
-            insort(self._order, (tenant.counter, tenant.turn, tenant))
+            self.order.add(tenant)
 
     def _unqueue(self, ticket: Ticket) -> None:
         tenant = self.tenants[ticket.tenant]
@@ -186,11 +183,8 @@ class FairShare:
                 if not self.through[scope]:
                     del self.through[scope]
         if not tenant.waiting:
-            del self._order[self._place(tenant)]
-            self.weights = self.weights - tenant.weight if self._order else 0.0
-
-    def _place(self, tenant: Tenant) -> int:
-        return bisect_left(self._order, (tenant.counter, tenant.turn))
+            self.order.remove(tenant)
+            self.weights = self.weights - tenant.weight if self.order else 0.0
 
     def _newcomer(self, name: str, now: float) -> Tenant:
         if len(self.tenants) >= self._sweep_at:

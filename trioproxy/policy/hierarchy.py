@@ -44,12 +44,14 @@ class Quota:
         outcome = self.ask(path, need, now, wall, at_channel=at_channel)
         if isinstance(outcome, Denial):
             self.deny(outcome)
+        elif outcome.observed:
+            self.admit(outcome)
         return outcome
 
     def ask(
         self, path: Path, need: Need, now: float, wall: float, *, at_channel: Need | None = None
     ) -> Reservation | Denial:
-        """As `reserve`, for one who waits and asks again: a denial counts where it is the last word, by `deny`."""
+        """As `reserve`, for one who may ask again: what comes of it counts where it is the last word, by `deny` or `admit`."""
         objections: list[Objection] = []
         callers = self._ask(path.callers, need, now, wall, objections=objections)
         channel = None
@@ -71,6 +73,13 @@ class Quota:
         self._observed.update(objection.limiter for objection in denial.observed)
         self._denials[denial.binding.limiter] += 1
 
+    def admit(self, reservation: Reservation) -> None:
+        """Count what would have refused the call, had it been in force. What was counted before is not counted again."""
+        fresh = reservation.observed[reservation.counted :]
+        if fresh:
+            self._observed.update(objection.limiter for objection in fresh)
+            reservation.counted += len(fresh)
+
     def move(self, reservation: Reservation, channel: Step, need: Need, *, now: float, wall: float) -> Denial | None:
         """Failover: the channel's part goes to another channel, the callers' parts stay as they are.
 
@@ -88,6 +97,8 @@ class Quota:
         self.leave(reservation, NOTHING, now)
         hold.take()
         reservation.channel = hold
+        if reservation.observed:
+            self.admit(reservation)
         return None
 
     def leave(self, reservation: Reservation, spent: Need, now: float) -> None:
@@ -176,7 +187,6 @@ class Quota:
         """None where all that objected only observe."""
         observed = [objection for objection in objections if objection.rule.observe]
         if len(observed) == len(objections):
-            self._observed.update(objection.limiter for objection in observed)
             return None
         binding = max((each for each in objections if not each.rule.observe), key=lambda each: each.wait)
         return Denial(binding, tuple(observed))

@@ -1,12 +1,13 @@
 """The line of one traffic class: who waits for how long, who is asked next, and how fast it drains."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from attrs import define, field, frozen
 
 from trioproxy.policy.classes import QueuePolicy
 from trioproxy.policy.fairshare import FairShare
+from trioproxy.policy.lending import Pool
 from trioproxy.policy.round import Round
 from trioproxy.policy.tenant import Lane, Tenant, TenantShare
 from trioproxy.policy.tickets import Capacity, Objection, Refused, State, Ticket, Why
@@ -117,8 +118,12 @@ class Line:
     def _turn(self, tenant: Tenant, walk: Round, *, assured: bool) -> Ticket | None:
         for lane in tenant.in_order():
             ticket = self._try(lane, walk, assured=assured)
-            if ticket or walk.over:
+            if ticket:
                 return ticket
+            if walk.over:
+                break
+        if walk.own and not assured and tenant.waiting:
+            walk.rests(self.share, tenant)
         return None
 
     def _try(self, lane: Lane, walk: Round, *, assured: bool) -> Ticket | None:
@@ -157,3 +162,13 @@ class Line:
     def _emptied(self) -> None:
         if not self.share.waiting:
             self.passed = 0.0
+
+
+def line_of(name: str, policy: QueuePolicy, guaranteed: Mapping[str, float]) -> Line:
+    """One class's line. `guaranteed` maps tenants to tokens a second; ValueError where the pool cannot keep that."""
+    if policy.tokens_per_minute:
+        rate = policy.tokens_per_minute / 60.0
+        return Line(name, policy, FairShare(Pool(rate, policy.burst, guaranteed, policy.reclaim)))
+    if guaranteed:
+        raise ValueError(f"class {name!r} guarantees tokens to {sorted(guaranteed)} but has no pool: give it a rate")
+    return Line(name, policy, FairShare())

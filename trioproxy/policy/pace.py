@@ -77,14 +77,17 @@ class Pace:
         if throttle is not None:
             throttle.give_back(sent.need, now)
 
-    def _objection(self, model: str, need: Need, now: float, *, alone: bool) -> Short | None:
-        throttle, governor = self._throttles.get(model), self.governor
+    def short(self, model: str, need: Need, now: float) -> Short | None:
+        """What a call would have to wait for, as far as that is known. Takes nothing and counts nothing."""
+        throttle = self._throttles.get(model)
         short = None if throttle is None else throttle.objection(need, now)
-        if short is None and governor is not None:
-            short = _grown(governor, need, now)
-            if short is None and not alone and governor.passes_over(now):
-                share = governor.share(now)
-                return Short("warmup", "", 0.0, f"it is warming up and takes {share:.0%} of its calls")
+        return _grown(self.governor, need, now) if short is None and self.governor is not None else short
+
+    def _objection(self, model: str, need: Need, now: float, *, alone: bool) -> Short | None:
+        short, governor = self.short(model, need, now), self.governor
+        if short is None and governor is not None and not alone and governor.passes_over(now):
+            share = governor.share(now)
+            return Short("warmup", "", 0.0, f"it is warming up and takes {share:.0%} of its calls")
         return short
 
     def calm(self, model: str, now: float) -> bool:

@@ -6,6 +6,7 @@ unless one before it in that order waits for a scope that both draw from.
 
 The shell offers, waits to be woken, and calls `settle` or `withdraw` exactly once at the end, after giving the capacity back.
 All of them return `Moves`, and nothing has to be polled: `pump` is called at `wake_at`, and when capacity has grown otherwise.
+Tenants that wait for something of their own alone are not even asked before it may have come back: see `order`.
 One who holds a due class's or a big call's turn holds its scope until the need fits: at most cost / rate of that scope.
 """
 
@@ -16,26 +17,14 @@ from collections.abc import Mapping
 from attrs import define, field
 
 from trioproxy.policy.classes import QueuePolicy
-from trioproxy.policy.fairshare import FairShare
-from trioproxy.policy.lending import Pool
-from trioproxy.policy.line import Line, LineStatistics
+from trioproxy.policy.line import Line, LineStatistics, line_of
 from trioproxy.policy.round import Round
 from trioproxy.policy.tickets import Capacity, Moves, Refused, State, Ticket, Why
 
 
-def line_of(name: str, policy: QueuePolicy, guaranteed: Mapping[str, float]) -> Line:
-    """One class's line. `guaranteed` maps tenants to tokens a second; ValueError where the pool cannot keep that."""
-    if policy.tokens_per_minute:
-        rate = policy.tokens_per_minute / 60.0
-        return Line(name, policy, FairShare(Pool(rate, policy.burst, guaranteed, policy.reclaim)))
-    if guaranteed:
-        raise ValueError(f"class {name!r} guarantees tokens to {sorted(guaranteed)} but has no pool: give it a rate")
-    return Line(name, policy, FairShare())
-
-
 @define(eq=False)
 class Queues:
-    """Every method takes `now`, seconds on a monotonic clock, and never blocks. `capacity` may be replaced at a reload."""
+    """Every method takes `now`, seconds on a monotonic clock, and never blocks."""
 
     capacity: Capacity
     lines: dict[str, Line]
@@ -57,7 +46,7 @@ class Queues:
 
     @property
     def waiting(self) -> int:
-        return sum(line.share.waiting for line in self.lines.values())
+        return sum([line.share.waiting for line in self.lines.values()])
 
     def offer(self, ticket: Ticket, now: float) -> Moves:
         """Grant the ticket now, let it wait, or refuse it: where its wait cannot fit its time, or its class is full.
@@ -76,6 +65,8 @@ class Queues:
             return Moves((ticket,), (), math.inf)
         walk = Round(now, self.capacity)
         heads = line.join(ticket, now)
+        if heads:
+            self._rouse(ticket.tenant)
         self._advance(walk, serve=heads)
         if ticket.state is State.WAITING:
             self._trim(line, ticket, walk)
@@ -98,12 +89,17 @@ class Queues:
         assert ticket.state is State.GRANTED, f"a {ticket.state.value} ticket has nothing to settle"
         ticket.state = State.GONE
         self.lines[ticket.traffic_class].share.land(ticket, actual_cost, now)
-        return self.pump(now)
+        return self.pump(now, ticket.tenant)
 
-    def pump(self, now: float) -> Moves:
-        """Time has come, or capacity has grown: drop whose time has passed, and grant what fits."""
+    def pump(self, now: float, tenant: str | None = None) -> Moves:
+        """Time has come, or capacity has grown: drop whose time has passed, and grant what fits.
+
+        What has grown is shared by all, or is a `tenant`'s own as well.
+        """
         if not self.waiting:
             return Moves((), (), math.inf)
+        if tenant is not None:
+            self._rouse(tenant)
         walk = Round(now, self.capacity)
         self._advance(walk, serve=True)
         return self._moves(walk)
@@ -132,9 +128,22 @@ class Queues:
             self._serve(walk)
 
     def _serve(self, walk: Round) -> None:
+        for line in self.lines.values():
+            if line.share.order.naps:
+                line.share.order.rouse_due(walk.now)
         while self._changed(walk):
             pass
+        for tenant, (share, until) in walk.idle.items():
+            if not any(line.share is not share and line.share.waits(tenant.name) for line in self.lines.values()):
+                share.order.rest(tenant, until)
         self._retry_at = walk.retry_at
+        for line in self.lines.values():
+            if line.share.order.naps:
+                self._retry_at = min(self._retry_at, line.share.order.next_end())
+
+    def _rouse(self, tenant: str) -> None:
+        for line in self.lines.values():
+            line.share.rouse(tenant)
 
     def _changed(self, walk: Round) -> bool:
         """Grant what fits, until all are through or a grant has changed the order of what waits."""
@@ -172,12 +181,14 @@ class Queues:
     def _remove(self, line: Line, ticket: Ticket, now: float) -> bool:
         """Whether it was at the head of its lane, so that others may have waited for it."""
         heads = line.share.is_head(ticket)
+        if heads:
+            self._rouse(ticket.tenant)
         line.leave(ticket, now)
         return heads
 
     def _moves(self, walk: Round) -> Moves:
         entries = self._expiries
-        if len(entries) > 64 + 2 * self.waiting:  # most are of tickets that are gone
+        if len(entries) > 64 and len(entries) > 64 + 2 * self.waiting:  # most are of tickets that are gone
             entries[:] = [entry for entry in entries if entry[2].state is State.WAITING]
             heapq.heapify(entries)
         return Moves(tuple(walk.granted), tuple(walk.refused), self._wake_at())

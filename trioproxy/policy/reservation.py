@@ -26,12 +26,17 @@ class Rank(enum.Enum):
     CHANNEL = "channel"
 
 
-@frozen(cache_hash=True)
+@frozen
 class Scope:
     """Whose limits. Names are unique in their rank."""
 
     rank: Rank
     name: str
+
+    def __hash__(self) -> int:
+        return hash(
+            self.name
+        )  # which a string remembers; a remembered one of ours takes 72 bytes, and there are as many as keys
 
 
 @frozen
@@ -119,4 +124,5 @@ class Reservation:
     callers: Hold
     channel: Hold | None
     observed: list[Objection]
+    counted: int = field(init=False, default=0)  # of the observed
     settled: bool = field(init=False, default=False)

@@ -9,9 +9,28 @@ from collections.abc import Hashable
 
 from attrs import define, field, frozen
 
+from trioproxy.policy.lending import Pool
 from trioproxy.policy.tickets import Ticket
 
 Lane = OrderedDict[Ticket, None]  # a set in order of arrival
+
+
+@frozen
+class TenantShare:
+    """What one tenant has of its class: `guaranteed` tokens a second, of which `unspent` tokens are saved up.
+
+    `assured` and `borrowed` are what it was given so far, `reclaimed` the tokens that it waits for because they are lent.
+    """
+
+    tenant: str
+    weight: float
+    guaranteed: float
+    unspent: float
+    assured: int
+    borrowed: int
+    reclaimed: float
+    waiting: int
+    flying: int
 
 
 @define(eq=False)
@@ -28,6 +47,7 @@ class Tenant:
     flying: int = 0
     assured: int = 0
     borrowed: int = 0
+    rests: float | None = None  # until then nobody needs to ask for it
     lanes: dict[tuple[Hashable, ...], Lane] = field(factory=dict)
 
     @property
@@ -60,20 +80,15 @@ class Tenant:
     def newest(self) -> Ticket:
         return max((next(reversed(lane)) for lane in self.lanes.values()), key=lambda ticket: ticket.sequence)
 
-
-@frozen
-class TenantShare:
-    """What one tenant has of its class: `guaranteed` tokens a second, of which `unspent` tokens are saved up.
-
-    `assured` and `borrowed` are what it was given so far, `reclaimed` the tokens that it waits for because they are lent.
-    """
-
-    tenant: str
-    weight: float
-    guaranteed: float
-    unspent: float
-    assured: int
-    borrowed: int
-    reclaimed: float
-    waiting: int
-    flying: int
+    def share(self, pool: Pool | None, now: float) -> TenantShare:
+        return TenantShare(
+            tenant=self.name,
+            weight=self.weight,
+            guaranteed=pool.guaranteed.get(self.name, 0.0) if pool else 0.0,
+            unspent=pool.unspent(self.name, now) if pool else 0.0,
+            assured=self.assured,
+            borrowed=self.borrowed,
+            reclaimed=pool.reclaimed(self.name, now) if pool and self.waiting else 0.0,
+            waiting=self.waiting,
+            flying=self.flying,
+        )

@@ -63,12 +63,19 @@ class Objection:
     """Why a need does not fit now: the binding scope, and the seconds until it would by refill alone.
 
     `math.inf` is never. None is unknown: it depends on a call that has to give something back; `again` is then after how many
-    seconds it is worth asking without that.
+    seconds it is worth asking without that. `own`: only calls of the ticket's tenant draw from the scope, and it lets the
+    ticket through no sooner than a call of that tenant gives something back, or that time has come.
     """
 
     at: Hashable
     wait: float | None
     again: float | None = None
+    own: bool = False
+
+    @property
+    def soon(self) -> float | None:
+        """Seconds after which to ask again; None where nobody can say."""
+        return self.again if self.wait is None else self.wait
 
 
 # None: it fitted, and has been taken.
