@@ -1,4 +1,4 @@
-"""What a restart remembers: breakers, standings, rollouts and ways back, what was used of every limit, and what past calls taught.
+"""What a restart remembers: breakers, standings, paces, rollouts and ways back, what was used of every limit, and what past calls taught.
 
 Kept every few seconds and at the end, with the spool's position at that moment. A restart
 takes it up with its age, and charges what the ledger has behind that position: so no call is counted twice, and none is
@@ -244,6 +244,7 @@ def _kept(state: ChannelState, now: float) -> dict[str, Any]:
     return {
         "account": _account(state),
         "breaker": state.breaker.snapshot(now),
+        "pace": state.pace.snapshot(now),
         "standing": state.standing.snapshot(now),
         "models": {name: kept for name, kept in models.items() if kept is not None},
     }
@@ -255,6 +256,7 @@ def _taken(state: ChannelState, kept: Mapping[str, Any], now: float, age: float)
         return
     if kept["standing"] is not None:
         state.standing.restore_from(kept["standing"], now, age)
+    state.pace.restore(kept["pace"], now, age)  # limits are an account's
     for name, standing in kept["models"].items():
         state.models.setdefault(name, Standing()).restore_from(standing, now, age)
 
