@@ -22,7 +22,7 @@ import trio
 from attrs import define, field
 
 from trioproxy.channel import ChannelState
-from trioproxy.journal import BreakerMoved, Usage
+from trioproxy.journal import BreakerMoved, ChannelParked, Event, RolloutMoved, Usage
 from trioproxy.lifecycle import Line
 from trioproxy.phases.admit import Admitter
 from trioproxy.phases.expectation import Provider
@@ -71,16 +71,33 @@ class Memory:
     supervisor: Supervisor
     line: Line
     wall: Callable[[], float]
+    _moved: trio.Event = field(init=False, factory=trio.Event)
+    _last: dict[str, Any] = field(init=False, factory=dict)  # what was kept of the quota
     _since: int = field(init=False, default=0)  # what the ledger has behind that is not in the snapshot,
     _positions: dict[tuple[str, str], int] = field(
         init=False, factory=dict
     )  # but for these scopes: those are told of later
 
     async def run(self, every: float) -> None:
-        """Keep the state every so many seconds, until cancelled."""
-        while True:
-            await trio.sleep(max(every, LEISURE * len(self.supervisor.quota.state.quota.accounts)))
-            await self.look()
+        """Keep the state every so many seconds, and a channel that goes out or comes back at once; until cancelled."""
+        self.line.journal.subscribe(self._hear)
+        try:
+            while True:
+                pause = max(every, LEISURE * len(self.supervisor.quota.state.quota.accounts))
+                until = trio.current_time() + pause
+                while trio.current_time() < until:
+                    with trio.move_on_at(until):
+                        await self._moved.wait()
+                        self._moved = trio.Event()
+                        await trio.lowlevel.checkpoint()  # what moved together is kept together
+                        self._keep(await self.supervisor.channels.decide(self._channels))
+                await self.look()
+        finally:
+            self.line.journal.unsubscribe(self._hear)
+
+    def _hear(self, event: Event) -> None:
+        if isinstance(event, BreakerMoved | ChannelParked | RolloutMoved):
+            self._moved.set()
 
     async def look(self) -> None:
         """Keep the state as it is now, a part at a time. Cancelled, what was kept before stays."""
@@ -92,7 +109,7 @@ class Memory:
             await self._settled()
             parts.append(self._part(accounts[start : start + PART]))
         channels = await self.supervisor.channels.decide(self._channels)
-        self._keep(channels, since, parts)
+        self._keep(channels, self._quota(since, parts))
 
     async def _settled(self) -> None:
         """Whoever was inside has left, and what was posted meanwhile is done: all that has ended is settled, until the next pause."""
@@ -101,18 +118,22 @@ class Memory:
 
     def keep(self) -> None:
         """Keep the state now: at the end, when nobody is inside any more."""
-        self._keep(self._channels(), self.store.position, [self._part(self.supervisor.quota.state.quota.accounts)])
+        position, accounts = self.store.position, self.supervisor.quota.state.quota.accounts
+        self._keep(self._channels(), self._quota(position, [self._part(accounts)]))
 
-    def _keep(self, channels: dict[str, Any], since: int, parts: list[msgspec.Raw]) -> None:
+    def _keep(self, channels: dict[str, Any], quota: dict[str, Any] | None = None) -> None:
+        """`quota` is as before where none is given: the ledger has what came behind it."""
+        traffic = {"version": VERSION, **self.supervisor.traffic.state.snapshot(trio.current_time())}
+        self._last = self._last if quota is None else quota
+        self.store.keep({"channels": channels, "traffic": traffic, **self._last})
+
+    def _quota(self, since: int, parts: list[msgspec.Raw]) -> dict[str, Any]:
         state = self.supervisor.quota.state
-        families: dict[str, Any] = {
-            "channels": channels,
-            "traffic": {"version": VERSION, **self.supervisor.traffic.state.snapshot(trio.current_time())},
+        return {
             "quota": {"version": VERSION, "since": since, "told": state.nearing.snapshot()},
             "learned": {"version": VERSION, **state.learned.snapshot()},
             **{f"{PIECE}{start}": parts[start : start + TOGETHER] for start in range(0, len(parts), TOGETHER)},
         }
-        self.store.keep(families)
 
     def _part(self, accounts: Iterable[Account]) -> msgspec.Raw:
         """Some accounts, with the moment that they are told of; in few bytes rather than in many objects."""
@@ -147,6 +168,7 @@ class Memory:
             except _BROKEN as exc:
                 troubles.append(f"what was kept of {family} cannot be read and begins anew: {exc!r}")
         self._charge()
+        self.keep()
         return troubles
 
     def _take_channels(self, body: Mapping[str, Any], age: float) -> None:

@@ -111,6 +111,7 @@ class Traffic:
     rollouts: dict[str, Rollout]
     journal: Journal
     _by_channel: dict[str, list[Returning]] = field(init=False, factory=dict)
+    _channels: Mapping[str, frozenset[str]] = field(init=False, factory=dict)
 
     @classmethod
     def of(cls, models: Iterable[ModelTraffic], channels: Mapping[str, Iterable[str]], journal: Journal) -> "Traffic":
@@ -118,6 +119,7 @@ class Traffic:
         listed = tuple(models)
         rollouts = {model.name: model.rollout for model in listed if model.rollout is not None}
         traffic = cls(Catalogue.of(listed), rollouts, journal)
+        traffic._channels = {name: frozenset(each) for name, each in channels.items()}
         for model in listed:
             for channel in set(channels[model.name]) if model.returning.policy.over else ():
                 traffic._by_channel.setdefault(channel, []).append(model.returning)
@@ -149,15 +151,19 @@ class Traffic:
             self.review(trio.current_time())
 
     def snapshot(self, now: float) -> dict[str, dict[str, Any]]:
-        """What a restart must not forget, as plain values: `rollouts` and `returning`, both by model."""
+        """What a restart must not forget, as plain values by model: `rollouts`, `returning`, and who is asked `first`."""
         rollouts = {model: rollout.snapshot(now) for model, rollout in self.rollouts.items()}
         returning = {model.name: told for model in self._all() if (told := model.returning.snapshot(now))}
-        return {"rollouts": rollouts, "returning": returning}
+        first = {model.name: model.switching.first for model in self._all()}
+        return {"rollouts": rollouts, "returning": returning, "first": first}
 
     def restore(self, told: Mapping[str, Mapping[str, Any]], now: float) -> list[str]:
         """Take up a snapshot. The models of which a part could not be read; that part begins anew."""
         unread = []
         for model in self._all():
+            first = told.get("first", {}).get(model.name)
+            if first == "" or first in self._channels.get(model.name, ()):
+                model.switching.first = model.switching.told = first  # that was told already
             parts: dict[str, Callable[[Any, float], None]] = {"returning": model.returning.restore}
             if model.rollout is not None:
                 parts["rollouts"] = model.rollout.restore

@@ -156,7 +156,7 @@ async def test_what_ends_while_the_state_is_being_kept_counts_once(
         path, wall = killed(folder), line.wall()
     async with scene("a", toml=toml(path, LIMITED + CALLER), wall=wall) as s:
         assert ({dimension: used(s, dimension) for dimension in (DAY, BALANCE)}, of_users(s)) == before
-    assert before[1]["acme / user-0"] == 6 * before[1]["acme / user-9"]
+    assert before[1]["acme / user-0"] == 6 * before[1]["acme / user-99"]
 
 
 async def test_a_quota_that_cannot_be_read_is_what_the_ledger_says(tmp_path: Path, autojump_clock: MockClock) -> None:
