@@ -99,6 +99,7 @@ async def test_a_way_back_goes_on_where_it_was(tmp_path: Path, autojump_clock: M
         s.a.script(steps.chat("from a"))
         await trio.sleep(60)
         assert await who(s, "trial") == "a"
+        await who(s, "first")  # the first to see it closed: from here on it grows
         await trio.sleep(150)
         assert await crowd(s, "a") == due(0.5)
     async with scene("a", "b", toml=toml, wall=NOVEMBER + 5000) as s:
