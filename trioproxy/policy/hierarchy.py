@@ -125,11 +125,11 @@ class Quota:
         held: dict[int, list[tuple[float, int]]] = {
             id(limiter): [] for account in accounts if account.calls for limiter in account.limiters
         }
-        for reservation in self._open if held else ():
-            for hold in (reservation.callers, reservation.channel):
-                for limiter in () if hold is None else hold.limiters:
-                    if (known := held.get(id(limiter))) is not None and hold is not None:
-                        known.append((hold.at, hold.need[limiter.rule.unit]))
+        parts = ((each.callers, each.channel) for each in (self._open if held else ()))
+        for hold in (hold for both in parts for hold in both if hold is not None):
+            for limiter in hold.limiters:
+                if (known := held.get(id(limiter))) is not None:
+                    known.append((hold.at, hold.need[limiter.rule.unit]))
         return told_of(accounts, now, wall, held)
 
     def sweep(self, now: float, wall: float, count: int = 1_000) -> None:
