@@ -24,8 +24,9 @@ from attrs import define, field
 from trioproxy.channel import ChannelState
 from trioproxy.journal import BreakerMoved, ChannelParked, Event, RolloutMoved, Usage
 from trioproxy.lifecycle import Line
-from trioproxy.phases.admit import Admitter
+from trioproxy.phases.admit import SENT, Admitter
 from trioproxy.phases.expectation import Provider
+from trioproxy.phases.walk import UNSENT
 from trioproxy.policy.account import Account, Accounts
 from trioproxy.policy.breaker import State
 from trioproxy.policy.limits import Need
@@ -37,6 +38,7 @@ from trioproxy.supervisor import Supervisor
 VERSION = 2
 PART = 250  # accounts that are told of in one step: 1.5 ms
 TOGETHER = 10  # parts in one row: 0.7 MB, and no thread holds Python's lock for longer than a few milliseconds
+_UNSENT = {kind.value for kind in UNSENT}
 PIECE = "quota from part "
 LEISURE = 3e-4  # seconds between two snapshots for every account: they take no more than 2 % of a processor
 _BROKEN = (
@@ -228,6 +230,12 @@ class Memory:
             provider: Provider | None = admitter.providers.get(channel)
             if provider is not None and provider.step is not None:
                 quota.charge(self._behind(position, (provider.step,)), provider.charge.used(usage), at, began)
+
+        for position, began, ended, channel, fault in self.store.failures_since(self._since):
+            provider = admitter.providers.get(channel)
+            if provider is not None and provider.step is not None and fault not in _UNSENT:
+                at = now - max(0.0, wall - ended)
+                quota.charge(self._behind(position, (provider.step,)), SENT, at, began)
 
     def _behind(self, position: int, steps: tuple[Step, ...]) -> Path:
         """Those of the scopes that were told of before what stands at this position."""

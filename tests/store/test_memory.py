@@ -159,6 +159,31 @@ async def test_what_ends_while_the_state_is_being_kept_counts_once(
     assert before[1]["acme / user-0"] == 6 * before[1]["acme / user-99"]
 
 
+@pytest.mark.parametrize("seconds", [2.0, 7.0])
+async def test_what_failed_attempts_took_of_a_channels_limit_is_taken(
+    seconds: float, folder: Path, autojump_clock: MockClock
+) -> None:
+    """A request that the provider got is gone, whatever it said; a connection that nobody took up cost nothing."""
+    limited = {"a": "limits = { requests_per_day = 100 }\n", "b": "limits = { requests_per_day = 100 }\n"}
+
+    def taken(s: Scene) -> dict[str, int]:
+        gauges = (gauge for gauge in s.gateway.limits() if gauge.scope.rank is Rank.CHANNEL)
+        return {gauge.scope.name: 100 - gauge.remaining for gauge in gauges if gauge.remaining < 100}
+
+    async with scene("a", "b", toml=toml(folder / "ledger.db"), channel=limited) as s:
+        s.a.script(steps.error(500), steps.error(500), steps.silence())
+        s.b.script(steps.chat("hello"), steps.chat("hello"), steps.error(500))
+        for _ in range(2):
+            await s.post(headers=bearer())
+        assert (await s.post(headers=[*bearer(), ("x-request-timeout", "1")])).status == 504
+        await trio.sleep(seconds)  # past a snapshot, or before the first
+        before = taken(s)
+        path, wall = killed(folder), s.gateway.line.wall()
+    assert before == {"a": 3, "b": 2}
+    async with scene("a", "b", toml=toml(path), channel=limited, wall=wall) as s:
+        assert taken(s) == before
+
+
 async def test_a_quota_that_cannot_be_read_is_what_the_ledger_says(tmp_path: Path, autojump_clock: MockClock) -> None:
     path = tmp_path / "ledger.db"
     async with scene("a", toml=toml(path)) as s:

@@ -127,6 +127,14 @@ class Store:
         statement = f"SELECT {', '.join(columns)} FROM calls WHERE spool = ? AND position >= ? AND channel <> '' ORDER BY position"  # noqa: S608 - our own names
         return self.writer.database.execute(statement, (self.writer.importer.number, position))
 
+    def failures_since(self, position: int) -> list[Row]:
+        """Attempts that answered nothing behind `position`: their call's position, start, end, channel and fault. Before `start`."""
+        statement = (
+            "SELECT position, started, started + duration, channel, fault FROM attempts "
+            "WHERE spool = ? AND position >= ? AND first_content IS NULL"
+        )
+        return self.writer.database.execute(statement, (self.writer.importer.number, position))
+
     def statistics(self) -> StoreStatistics:
         ledger, importer = self.ledger, self.writer.importer
         return StoreStatistics(
