@@ -184,7 +184,10 @@ async def test_what_failed_attempts_took_of_a_channels_limit_is_taken(
         assert taken(s) == before
 
 
-async def test_a_quota_that_cannot_be_read_is_what_the_ledger_says(tmp_path: Path, autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize("body", ["CAST('{}' AS BLOB)", "'text'", "CAST('[1]' AS BLOB)"])
+async def test_a_quota_that_cannot_be_read_is_what_the_ledger_says(
+    body: str, tmp_path: Path, autojump_clock: MockClock
+) -> None:
     path = tmp_path / "ledger.db"
     async with scene("a", toml=toml(path)) as s:
         s.a.script(steps.chat("hello"))
@@ -192,7 +195,7 @@ async def test_a_quota_that_cannot_be_read_is_what_the_ledger_says(tmp_path: Pat
             await s.post(headers=bearer())
         await s.rest()
         before = {dimension: used(s, dimension) for dimension in (DAY, BALANCE)}
-    rows(path, "UPDATE snapshots SET body = CAST('{}' AS BLOB) WHERE family = 'quota'")
+    rows(path, f"UPDATE snapshots SET body = {body} WHERE family = 'quota'")
     async with scene("a", toml=toml(path)) as s:
         assert {dimension: used(s, dimension) for dimension in (DAY, BALANCE)} == before
     assert before[BALANCE] > 0

@@ -120,7 +120,8 @@ class Store:
         rows = self.writer.database.execute(
             "SELECT family, at, position, body FROM snapshots WHERE spool = ?", (self.writer.importer.number,)
         )
-        return {family: (at, position, bytes(body)) for family, at, position, body in rows}
+        bodies = {family: body.encode() if isinstance(body, str) else bytes(body) for family, *_, body in rows}
+        return {family: (at, position, bodies[family]) for family, at, position, _ in rows}
 
     def calls_since(self, position: int, columns: tuple[str, ...]) -> list[Row]:
         """The calls that some channel answered behind `position`, in order. Before `start`."""
