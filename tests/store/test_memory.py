@@ -195,7 +195,7 @@ async def test_a_quota_that_cannot_be_read_is_what_the_ledger_says(
             await s.post(headers=bearer())
         await s.rest()
         before = {dimension: used(s, dimension) for dimension in (DAY, BALANCE)}
-    rows(path, f"UPDATE snapshots SET body = {body} WHERE family = 'quota'")
+    rows(path, f"UPDATE snapshots SET body = {body} WHERE family = 'quota'")  # noqa: S608 - of this test
     async with scene("a", toml=toml(path)) as s:
         assert {dimension: used(s, dimension) for dimension in (DAY, BALANCE)} == before
     assert before[BALANCE] > 0
