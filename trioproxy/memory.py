@@ -115,8 +115,10 @@ class Memory:
 
     async def _settled(self) -> None:
         """Whoever was inside has left, and what was posted meanwhile is done: all that has ended is settled, until the next pause."""
-        async with self.supervisor.quota.held():
-            pass
+        await trio.lowlevel.checkpoint()
+        while self.supervisor.quota.busy:  # not taken without need: what ends meanwhile would have to wait for a step
+            async with self.supervisor.quota.held():
+                pass
 
     def keep(self) -> None:
         """Keep the state now: at the end, when nobody is inside any more."""
