@@ -25,6 +25,7 @@ from trioproxy.http.wire import Dial, Dialer
 from trioproxy.journal import BreakerMoved, ChannelParked, ExchangeEnded, Journal, Subscriber
 from trioproxy.memory import Memory
 from trioproxy.ops.alerts import alerting
+from trioproxy.ops.evidence import evidence
 from trioproxy.ops.lag import report
 from trioproxy.ops.lines import TOLD
 from trioproxy.ops.log import LAST_WORDS, Log
@@ -53,6 +54,7 @@ async def open_gateway(
     store = open_store(config, (credentials or {}).get(DATABASE), journal, wall)
     supervisor = gateway.supervisor
     room, traffic = supervisor.quota.state.room, supervisor.traffic.state
+    traffic.evidence = evidence(config.rollouts, wall)
     hearing: dict[Subscriber, tuple[type, ...]] = {
         gateway.rejections: (ExchangeEnded,),
         traffic.heard: (ExchangeEnded, BreakerMoved, ChannelParked),
@@ -72,7 +74,7 @@ async def open_gateway(
             if (probes := prober(config, gateway)) is not None:
                 nursery.start_soon(probes.watch)
             if config.rollouts:
-                traffic.begin([each.model for each in config.rollouts if each.started], trio.current_time())
+                await traffic.review()  # what begins with the process has begun when it serves
                 nursery.start_soon(traffic.watch)
             try:
                 yield gateway

@@ -2,7 +2,7 @@
 
 import random
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import trio
 from attrs import evolve
@@ -77,7 +77,7 @@ def build(
     scopes = Scopes.of(config)
     room = _room(config) if scopes is not None else None
     quota = Family(QuotaState(learned=Learned(config.quota.output), room=room))
-    supervisor = Supervisor(channels, silence, quota, traffic=Family(_traffic(routes, journal)))
+    supervisor = Supervisor(channels, silence, quota, traffic=Family(_traffic(routes, config.rollouts, journal)))
     line = Line(
         Keyring.of(config.keys),
         classifier,
@@ -126,9 +126,11 @@ def _rolling(live: ModelTraffic, model: Model, rollout: Rollout) -> ModelTraffic
     return evolve(live, rollout=LiveRollout(policy), key=rollout.key, own=own)
 
 
-def _traffic(routes: tuple[Route, ...], journal: Journal) -> Traffic:
+def _traffic(routes: tuple[Route, ...], rollouts: Iterable[Rollout], journal: Journal) -> Traffic:
     channels = {route.name: [each.channel for each in (*route.candidates, *route.candidate)] for route in routes}
-    return Traffic.of((route.traffic for route in routes), channels, journal)
+    traffic = Traffic.of((route.traffic for route in routes), channels, journal)
+    traffic.eager = frozenset(rollout.model for rollout in rollouts if rollout.started)
+    return traffic
 
 
 def prober(config: Config, gateway: Gateway) -> Prober | None:

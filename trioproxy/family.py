@@ -27,6 +27,11 @@ class Family(Generic[T]):
     _lock: trio.Lock = field(init=False, factory=trio.Lock)
     _posted: deque[Callable[[], None]] = field(init=False, factory=deque)
 
+    @property
+    def busy(self) -> bool:
+        """Whether somebody is inside."""
+        return self._lock.locked()
+
     async def decide(self, decision: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a synchronous decision with the family locked. Cancelled only before it began.
 

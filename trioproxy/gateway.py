@@ -118,10 +118,12 @@ class Gateway:
         """A reading of every rollout, by model."""
         return self.supervisor.traffic.state.statistics(trio.current_time())
 
-    async def order_rollout(self, model: str, verb: Verb) -> RolloutStatistics:
-        """Start, step, pause or roll back. Raises `KeyError` for a model without a rollout, and `NoSuchMove`."""
-        traffic = self.supervisor.traffic
-        await traffic.decide(traffic.state.order, model, verb, trio.current_time())
+    async def order_rollout(self, model: str, verb: Verb, *, force: bool = False) -> RolloutStatistics:
+        """Start, step, pause or roll back. Raises `KeyError` for a model without a rollout, and `NoSuchMove`.
+
+        What the rollout requires before a step stands against it, but for `force`.
+        """
+        await self.supervisor.traffic.state.order(model, verb, force=force)
         return self.rollouts()[model]
 
     def queues(self) -> dict[str, ClassStatistics]:

@@ -10,9 +10,10 @@ from attrs import define
 from trioproxy.errors import Blame, Fault, FaultKind
 from trioproxy.journal import GrowthPaused, Journal, LimitLearned
 from trioproxy.policy.limits import Need
+from trioproxy.policy.news import Change
 from trioproxy.policy.pace import Pace, Sent
 from trioproxy.policy.slots import Slots
-from trioproxy.policy.throttle import Change, Short
+from trioproxy.policy.throttle import Short
 
 REFUSALS = frozenset({FaultKind.RATE_LIMITED, FaultKind.RAMP})  # and whatever came as a 529
 OVERLOADED = 529

@@ -5,7 +5,7 @@ from the journal, like any other observer: what became of each exchange, whose b
 neither a rollout nor a channel on its way back, a call costs two looks at empty places.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 import trio
@@ -110,7 +110,10 @@ class Traffic:
     models: Catalogue[ModelTraffic]
     rollouts: dict[str, Rollout]
     journal: Journal
+    evidence: Mapping[str, Callable[[], Awaitable[str]]] = field(factory=dict)  # by model; "" where all is shown
+    eager: frozenset[str] = frozenset()  # models whose rollout begins by itself
     _by_channel: dict[str, list[Returning]] = field(init=False, factory=dict)
+    _channels: Mapping[str, frozenset[str]] = field(init=False, factory=dict)
 
     @classmethod
     def of(cls, models: Iterable[ModelTraffic], channels: Mapping[str, Iterable[str]], journal: Journal) -> "Traffic":
@@ -118,6 +121,7 @@ class Traffic:
         listed = tuple(models)
         rollouts = {model.name: model.rollout for model in listed if model.rollout is not None}
         traffic = cls(Catalogue.of(listed), rollouts, journal)
+        traffic._channels = {name: frozenset(each) for name, each in channels.items()}
         for model in listed:
             for channel in set(channels[model.name]) if model.returning.policy.over else ():
                 traffic._by_channel.setdefault(channel, []).append(model.returning)
@@ -125,39 +129,65 @@ class Traffic:
 
     # Rollouts
 
-    def order(self, model: str, verb: Verb, now: float) -> Move:
-        """Do what an operator says. Raises `KeyError` for a model without a rollout, and `NoSuchMove`."""
-        return self._moved(model, self.rollouts[model].order(verb, now), now)
+    async def order(self, model: str, verb: Verb, *, force: bool = False) -> Move:
+        """Do what an operator says; `force`: whatever the evidence.
 
-    def review(self, now: float) -> None:
+        Raises `KeyError` for a model without a rollout, and `NoSuchMove`. Cancelled, nothing is done.
+        """
+        rollout = self.rollouts[model]
+        asked = verb in {Verb.START, Verb.STEP} and not force
+        objection = await self._objection(model) if asked else ""
+        why = "by hand, by force" if force else "by hand"
+        now = trio.current_time()
+        return self._moved(model, rollout.order(verb, now, why, objection), now)
+
+    async def _objection(self, model: str) -> str:
+        """What stands against giving the candidate to more callers."""
+        evidence = self.evidence.get(model)
+        return "" if evidence is None else await evidence()
+
+    async def review(self) -> None:
         """Let every rollout do what is due."""
         for model, rollout in self.rollouts.items():
-            move = rollout.review(now)
+            if model in self.eager and rollout.state is State.IDLE:
+                await self._begin(model, rollout)
+                continue
+            now, objection = trio.current_time(), ""
+            if rollout.due(now):
+                objection = await self._objection(model)
+            move = rollout.review(now, objection)
             if move is not None:
                 self._moved(model, move, now)
 
-    def begin(self, models: Iterable[str], now: float) -> None:
-        """Start those rollouts that begin with the process, unless a snapshot knows better."""
-        for model in models:
-            if self.rollouts[model].state is State.IDLE:
-                self._moved(model, self.rollouts[model].order(Verb.START, now, why="with the process"), now)
+    async def _begin(self, model: str, rollout: Rollout) -> None:
+        objection = await self._objection(model)
+        now = trio.current_time()
+        if rollout.state is not State.IDLE:  # somebody was quicker
+            return
+        move = rollout.wait(objection) if objection else rollout.order(Verb.START, now, why="with the process")
+        if move is not None:
+            self._moved(model, move, now)
 
     async def watch(self) -> None:
-        """Review, until cancelled."""
+        """Begin those rollouts that are `eager`, unless a snapshot knew better, and review all; until cancelled."""
         while True:
+            await self.review()
             await trio.sleep(REVIEW)
-            self.review(trio.current_time())
 
     def snapshot(self, now: float) -> dict[str, dict[str, Any]]:
-        """What a restart must not forget, as plain values: `rollouts` and `returning`, both by model."""
+        """What a restart must not forget, as plain values by model: `rollouts`, `returning`, and who is asked `first`."""
         rollouts = {model: rollout.snapshot(now) for model, rollout in self.rollouts.items()}
         returning = {model.name: told for model in self._all() if (told := model.returning.snapshot(now))}
-        return {"rollouts": rollouts, "returning": returning}
+        first = {model.name: model.switching.first for model in self._all()}
+        return {"rollouts": rollouts, "returning": returning, "first": first}
 
     def restore(self, told: Mapping[str, Mapping[str, Any]], now: float) -> list[str]:
         """Take up a snapshot. The models of which a part could not be read; that part begins anew."""
         unread = []
         for model in self._all():
+            first = told.get("first", {}).get(model.name)
+            if isinstance(first, str) and (not first or first in self._channels.get(model.name, ())):
+                model.switching.first = model.switching.told = first  # that was told already
             parts: dict[str, Callable[[Any, float], None]] = {"returning": model.returning.restore}
             if model.rollout is not None:
                 parts["rollouts"] = model.rollout.restore

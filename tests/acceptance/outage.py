@@ -5,12 +5,15 @@ Parts that can be put together: `traffic` runs beside whatever happens to the pr
 """
 
 from collections import Counter
+from collections.abc import Sequence
+from itertools import cycle
 
 import trio
 from attrs import define, field, frozen
 
 from tests.acceptance.asking import ask
 from tests.fakes import steps
+from tests.fakes.upstream import Exchange, Step
 from tests.scene import Scene
 from trioproxy.journal import BreakerMoved, ExchangeEnded, ProbeRan
 
@@ -64,17 +67,18 @@ class Log:
         return sum(event.cost or 0 for event in ended if event.attempts[-1].channel == channel)
 
 
-async def traffic(log: Log, until: float, every: float) -> None:
-    """A call every so often, whatever becomes of those before; returns when the last one is answered."""
+async def traffic(log: Log, until: float, every: float, sessions: Sequence[str] = ()) -> None:
+    """A call every so often, whatever becomes of those before; returns when the last one is answered. `sessions` take turns."""
+    turns = cycle([[("x-trioproxy-session", session)] for session in sessions] or [[]])
 
-    async def one() -> None:
+    async def one(headers: Sequence[tuple[str, str]]) -> None:
         at = trio.current_time()
-        said = await ask(log.s, streamed=False)
+        said = await ask(log.s, streamed=False, headers=headers)
         log.calls.append(Told(at, said.status, said.headers.get("x-trioproxy-channel", ""), said.took))
 
     async with trio.open_nursery() as nursery:
         while trio.current_time() < until:
-            nursery.start_soon(one)
+            nursery.start_soon(one, next(turns))
             await trio.sleep(every)
 
 
@@ -84,7 +88,18 @@ async def strike(s: Scene, at: float) -> None:
     s.a.script(steps.silence())
 
 
-async def heal(s: Scene, at: float) -> None:
+async def heal(s: Scene, at: float, step: Step | None = None) -> None:
     """From then on A answers."""
     await trio.sleep(at - trio.current_time())
-    s.a.script(steps.chat("from a"))
+    s.a.script(step or steps.chat("from a"))
+
+
+def answer(text: str, *, cached: int, seconds: float) -> Step:
+    """20 tokens of prompt, of which some were cached, and 3 of answer, after some time."""
+
+    async def step(x: Exchange) -> None:
+        await trio.sleep(seconds)
+        usage = {**steps.usage_json((20, 3)), "prompt_tokens_details": {"cached_tokens": cached}}
+        await x.reply(200, {**steps.completion(text), "usage": usage})
+
+    return step

@@ -6,12 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+import trio
 from click.testing import CliRunner
 from trio.testing import MockClock
 
 from tests.acceptance.limited import bearer, key
 from tests.fakes import steps
-from tests.scene import scene
+from tests.scene import CHAT, PROMPT, scene
 from trioproxy.cli import main
 from trioproxy.config.load import parse_config
 from trioproxy.journal import EndReason, ExchangeEnded, Usage
@@ -116,3 +117,39 @@ def test_a_ledger_that_cannot_be_read_is_one_sentence(path: str, said: str, tmp_
 def test_a_file_that_is_no_ledger_is_said(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"no database" * 1000)
     assert "is not a database" in run(file(tmp_path, f'path = "{tmp_path / "x"}"'), code=1)
+
+
+async def test_it_tells_how_often_each_channel_answered_hour_by_hour(tmp_path: Path, autojump_clock: MockClock) -> None:
+    """A bad hour shows; a caller who left, or made a fault of its own, speaks for nobody and against nobody."""
+    path = tmp_path / "ledger.db"
+    config = file(tmp_path, f'path = "{path}"')
+    async with scene("a", "b", toml=f'[state]\npath = "{path}"\n', wall=1_764_000_000.0) as s:  # 16:00 UTC
+        s.b.script(steps.chat("hello"))
+        s.a.script(
+            steps.chat("hello"), steps.chat("hello"), steps.error(500), steps.error(400, {"error": {"message": "no"}})
+        )
+        for _ in range(4):
+            await s.post()
+        s.a.script(steps.silence())
+        client = await s.client()
+        await client.wire.send(client.request("POST", CHAT, PROMPT))
+        await trio.sleep(1)
+        client.close()
+        await trio.sleep(3600)
+        s.a.script(steps.error(429), steps.chat("hello"))
+        await s.post()
+        await s.rest()
+        assert s.gateway.store is not None
+        await s.gateway.store.run(lambda _database: None)
+        rows = json.loads(run(config, "--attempts", "--by", "hour,model,channel", "--format", "json"))
+        assert [tuple(row.values()) for row in rows] == [
+            ("2025-11-24T16:00Z", "m", "a", 5, 2, 0, 1, 2 / 3),
+            ("2025-11-24T16:00Z", "m", "b", 1, 1, 0, 0, 1.0),
+            ("2025-11-24T17:00Z", "m", "a", 1, 0, 1, 0, 0.0),
+            ("2025-11-24T17:00Z", "m", "b", 1, 1, 0, 0, 1.0),
+        ]
+        table = run(config, "--attempts", "--by", "channel", "--where", "fault=bad_request").splitlines()
+        assert table[1].split() == ["a", "1", "0", "0", "0", "-"]
+        (late,) = json.loads(run(config, "--by", "hour", "--since", "2025-11-24T17:00Z", "--format", "json"))
+        assert (late["hour"], late["calls"]) == ("2025-11-24T17:00Z", 1)
+    assert "attempts have no 'session'" in run(config, "--attempts", "--by", "session", code=2)

@@ -15,6 +15,8 @@ from tests.fakes.client import Client
 from tests.fakes.upstream import FakeUpstream, on_loopback
 from tests.scene import CHAT, PROMPT
 from trioproxy.cli import main
+from trioproxy.cli.regress_run import provider_models
+from trioproxy.config.load import parse_config
 from trioproxy.http.wire import dial
 
 CONFIG = """
@@ -158,3 +160,49 @@ def test_the_file_s_chain_shows_the_candidate_s(tmp_path: Path) -> None:
     ]
     told = json.loads(CliRunner().invoke(main, ["chain", str(written(tmp_path)), "m", "--json"]).stdout)
     assert [step["channel"] for step in told["candidate"]["chain"]] == ["new", "old"]
+
+
+SET = """
+name = "greetings"
+model = "m"
+[[prompts]]
+name = "hello"
+prompt = "Say hello."
+expect = { contains = ["hello"] }
+"""
+
+
+async def test_a_step_waits_for_the_report_of_a_regression_run(tmp_path: Path) -> None:
+    """From the refusal over the run that shows the candidate to be well to the step, as an operator would do it."""
+    upstream = FakeUpstream("u").script(steps.chat("no"), steps.chat("hello"))
+    async with on_loopback(upstream):
+        file, prompts, report = written(tmp_path, upstream), tmp_path / "set.toml", tmp_path / "report.json"
+        file.write_text(f'{file.read_text()}require = {{ file = "{report}", set = "{prompts}" }}\n')
+        prompts.write_text(SET)
+        asked = ("regress", prompts, "--config", file, "--channel", "new", "--yes", "--json", report)
+        async with serving(file) as served:
+            await served.port()
+            code, _, err = await trioproxy("rollout", "start", file, "m")
+            assert (code, err) == (
+                1,
+                f"{file}: the next step waits: {report} cannot be read: No such file or directory\n",
+            )
+            assert (await trioproxy(*asked))[0] == 1
+            code, _, err = await trioproxy("rollout", "start", file, "m")
+            assert (code, "0.0% passed, 100.0% are required" in err) == (1, True)
+            assert (await trioproxy(*asked))[0] == 0
+            assert upstream.requests[-1].json["model"] == "new-model"
+            code, out, _ = await trioproxy("rollout", "start", file, "m")
+            assert (code, out.splitlines()[0][:20]) == (0, "m: running (by hand)")
+            report.unlink()
+            assert (await trioproxy("rollout", "step", file, "m"))[0] == 1
+            code, out, _ = await trioproxy("rollout", "step", file, "m", "--force")
+            assert (code, "by hand, by force), 50 %" in out) == (0, True)
+
+
+def test_a_channel_of_both_chains_is_asked_as_the_one_that_is_meant(tmp_path: Path) -> None:
+    file = written(tmp_path)
+    config = parse_config(file.read_text().replace('channel = "new", model', 'channel = "old", model'), "gateway.toml")
+    assert provider_models(config, "m", ("old",)) == {"old": "old-model"}
+    assert provider_models(config, "m", ("old",), candidate=True) == {"old": "new-model"}
+    assert "does not serve" in provider_models(config, "m", ("new",))

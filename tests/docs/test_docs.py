@@ -85,6 +85,7 @@ SECTIONS: dict[str, tuple[type, ...]] = {
     "`[[keys]]`": (model.Key,),
     "`switch_back`": (SwitchBackPolicy,),
     "`[[rollouts]]`": (model.Rollout,),
+    "`require`": (model.Requirement,),
     "`tolerance`": (Tolerance,),
     "`[control]`": (model.Control,),
     "`[log]`": (model.Logging,),

@@ -229,3 +229,33 @@ def test_what_is_no_snapshot_changes_nothing(change: dict[str, object]) -> None:
     with pytest.raises((KeyError, TypeError, ValueError)):
         rollout.restore(told, 0.0)
     assert rollout.snapshot(0.0) == Rollout(POLICY).snapshot(0.0)
+
+
+def test_an_objection_holds_a_step_that_is_due_and_is_told_once() -> None:
+    rollout = Rollout(POLICY)
+    rollout.order(Verb.START, 0.0)
+    feed(rollout)
+    assert (rollout.due(HOLD - 0.001), rollout.due(HOLD)) == (False, True)
+    assert rollout.review(HOLD, "no reading") == Move(10, State.RUNNING, "the next step waits: no reading")
+    assert rollout.review(HOLD + 1, "an old reading") is None
+    assert rollout.why == "the next step waits: an old reading"
+    with pytest.raises(NoSuchMove, match="the next step waits: an old reading"):
+        rollout.order(Verb.STEP, HOLD + 2, objection="an old reading")
+    assert rollout.percent == 10
+    assert rollout.review(HOLD + 3) == Move(50, State.RUNNING, "held and well")
+    assert not rollout.due(HOLD + 3)
+
+
+def test_what_gives_it_to_nobody_more_meets_no_objection() -> None:
+    rollout = Rollout(POLICY)
+    with pytest.raises(NoSuchMove):
+        rollout.order(Verb.START, 0.0, objection="no reading")
+    assert (rollout.state, rollout.percent) == (State.IDLE, 0)
+    rollout.order(Verb.START, 0.0)
+    rollout.order(Verb.PAUSE, 0.0, objection="no reading")
+    assert rollout.order(Verb.START, 0.0, objection="no reading").state is State.RUNNING  # on again, at its step
+    for _ in range(2):
+        rollout.order(Verb.STEP, 0.0)
+    assert (rollout.percent, rollout.last) == (100, True)
+    assert rollout.order(Verb.STEP, 0.0, objection="no reading").state is State.DONE
+    assert rollout.order(Verb.ROLLBACK, 0.0, objection="no reading").state is State.ROLLED_BACK

@@ -85,6 +85,42 @@ def test_a_day_that_is_over_is_over_and_its_debt_is_todays() -> None:
     assert left(week, 0.0, WALL + 7 * 86_400.0, limits) == {"tokens_per_day": 1000, "balance": 987_000}
 
 
+def test_a_call_that_is_open_across_midnight_holds_nothing_of_either_day() -> None:
+    """Its reservation is yesterday's, so it is yesterday's count that is kept without it, and no debt of it today's."""
+    limits, midnight = Limits(tokens_per_day=1000), WALL - WALL % 86_400 + 86_400
+    quota = Quota()
+    held = quota.reserve(path(limits), need(700), 0.0, midnight - 60)
+    assert isinstance(held, Reservation)
+    spent = quota.reserve(path(limits), need(300), 0.0, midnight - 60)
+    assert isinstance(spent, Reservation)
+    quota.settle(spent, need(500), 0.0)  # yesterday is overrun by 200 as long as the other is open
+    today = quota.reserve(path(limits), need(100), 60.0, midnight + 1)
+    assert isinstance(today, Reservation)
+    quota.settle(today, need(100), 60.0)
+    assert left(quota, 60.0, midnight + 1, limits) == {"tokens_per_day": 700}
+    ((*_, state),) = quota.snapshot(60.0, midnight + 1)
+    assert state == {"used": 100, "before": 500, "end": midnight + 86_400}
+    after = restored(again(quota.snapshot(60.0, midnight + 1)), limits, now=60.0, age=1.0, later=midnight + 2 - WALL)
+    assert left(after, 60.0, midnight + 2, limits) == {"tokens_per_day": 900}
+    after.charge(
+        path(limits), need(800), 60.0, midnight - 60
+    )  # the ledger has it as interrupted, at what it had reserved, or more
+    assert left(after, 60.0, midnight + 2, limits) == {"tokens_per_day": 600}
+
+
+def test_the_accounts_in_parts_are_the_accounts() -> None:
+    quota = Quota()
+    for number in range(10):
+        held = quota.reserve(path(scope=Scope(Rank.TENANT, f"t{number}")), need(10 * number), 0.0, WALL)
+        if number % 3:
+            assert isinstance(held, Reservation)
+            quota.settle(held, need(number), 0.0)
+    accounts = list(quota.accounts)
+    parts = [row for start in range(0, 10, 4) for row in quota.snapshot(0.0, WALL, accounts[start : start + 4])]
+    assert parts == quota.snapshot(0.0, WALL)
+    assert {name for _, name, *_ in parts} == {f"t{n}" for n in range(10) if n % 3}
+
+
 def test_a_changed_limit_finds_the_same_amount_used() -> None:
     quota = Quota()
     held = quota.reserve(path(Limits(tokens_per_day=1000, tokens_per_minute=1000)), need(400), 0.0, WALL)

@@ -22,9 +22,11 @@ from trioproxy.app import open_gateway
 from trioproxy.config.load import load_config
 from trioproxy.http.wire import WireBroken, dial
 from trioproxy.policy.limits import Dimension
+from trioproxy.policy.reservation import Rank
 
 CALLERS = 8
 BALANCE = 100.0
+LARGE = 1_000_000_000
 
 
 @define(eq=False)
@@ -76,13 +78,15 @@ name = "a"
 base_url = "{upstream.base_url}"
 auth = "none"
 price = {{ input = 1.0, output = 4.0 }}
+limits = {{ requests_per_day = {LARGE} }}
 [[models]]
 name = "m"
 channels = [ {{ channel = "a", model = "m" }} ]
 [[tenants]]
 name = "acme"
 balance = {BALANCE}
-limits = {{ concurrency = 1000 }}
+limits = {{ concurrency = 1000, tokens_per_day = {LARGE}, requests_per_day = {LARGE} }}
+budget = {{ day = {BALANCE} }}
 {key(rest='tenant = "acme"')}
 """
     )
@@ -102,8 +106,14 @@ async def test_what_was_answered_is_in_the_ledger_once_and_balances_add_up(
                 await killed(file, load, after=0.2 + 0.07 * round_)
         config = load_config(file)
         async with open_gateway(config, credentials=books.credentials) as gateway:
-            (balance,) = [gauge for gauge in gateway.limits() if gauge.dimension is Dimension.BALANCE]
+            used = {
+                (gauge.scope.rank, gauge.dimension): gauge.limit - gauge.remaining
+                for gauge in gateway.limits()
+                if gauge.remaining < gauge.limit
+            }
         rows = books.rows("SELECT request_id, reason, cost FROM calls")
+        ((count, tokens),) = books.rows("SELECT count(*), sum(input + cached + output) FROM calls WHERE channel <> ''")
+        ((tried,),) = books.rows("SELECT count(*) FROM attempts")
         begun = books.rows("SELECT count(*) FROM begun")
     times = collections.Counter(name for name, *_ in rows)
     assert len(load.answered) > 20 * kills
@@ -112,7 +122,15 @@ async def test_what_was_answered_is_in_the_ledger_once_and_balances_add_up(
     assert times.keys() <= load.answered | load.cut
     assert {reason for _, reason, _ in rows} <= {"answered", "interrupted", "client_left"}
     assert begun == [(0,)]
-    assert round(BALANCE * 1e6) - balance.remaining == sum(cost for *_, cost in rows)
+    spent = sum(cost for *_, cost in rows)
+    interrupted = sum(reason == "interrupted" for _, reason, _ in rows)
+    assert used == {
+        (Rank.TENANT, Dimension.BALANCE): spent,
+        (Rank.TENANT, Dimension.MICRO_USD_PER_DAY): spent,
+        (Rank.TENANT, Dimension.TOKENS_PER_DAY): tokens,
+        (Rank.TENANT, Dimension.REQUESTS_PER_DAY): count,
+        (Rank.CHANNEL, Dimension.REQUESTS_PER_DAY): tried + interrupted,
+    }
 
 
 async def either(x: Exchange) -> None:

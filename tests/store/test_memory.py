@@ -3,6 +3,7 @@
 A copy is what `kill -9` would leave: the spool's pages belong to the kernel, and so does what SQLite wrote.
 """
 
+import json
 import shutil
 from pathlib import Path
 
@@ -14,7 +15,8 @@ from tests.acceptance.limited import bearer, key, left, tenant
 from tests.fakes import steps
 from tests.scene import NOVEMBER, Scene, scene
 from tests.store.test_kept import rows, state
-from trioproxy.journal import StoreTroubled
+from trioproxy.journal import BudgetNearing, StoreTroubled
+from trioproxy.memory import Memory
 from trioproxy.policy.limits import Dimension
 from trioproxy.policy.reservation import Rank
 
@@ -112,6 +114,107 @@ async def test_whenever_it_is_killed_the_figures_are_exact(
         assert used(s, DAY, Rank.END_USER) == of_eve
         assert abs(used(s, MINUTE) - minute) <= 1
     assert before[DAY] > 0
+
+
+async def test_what_ends_while_the_state_is_being_kept_counts_once(
+    folder: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The accounts are told of one by one here, and calls go on: each counts for those that were told of before it."""
+    monkeypatch.setattr("trioproxy.memory.PART", 1)
+    users = [f"user-{number}" for number in range(200)]
+
+    def of_users(s: Scene) -> dict[str, int]:
+        return {
+            gauge.scope.name: 50_000 - gauge.remaining
+            for gauge in s.gateway.limits()
+            if (gauge.scope.rank, gauge.dimension) == (Rank.END_USER, DAY)
+        }
+
+    config = "snapshot_every = 1e6\n" + LIMITED.replace("concurrency = 3", "concurrency = 300") + CALLER
+    async with scene("a", toml=toml(folder / "ledger.db", config)) as s:
+        s.a.script(steps.chat("hello"))
+        store, line = s.gateway.store, s.gateway.line
+        assert store is not None
+        memory = Memory(store, s.gateway.supervisor, line, line.wall)
+
+        async def caller(user: str) -> None:
+            for _ in range(5):
+                await s.post(headers=[*bearer(), ("x-trioproxy-user", user)])
+
+        for user in users:
+            await s.post(headers=[*bearer(), ("x-trioproxy-user", user)])
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(memory.look)
+            for user in users[:30]:
+                nursery.start_soon(caller, user)
+        await store.run(lambda _database: None)
+        pieces = rows(folder / "ledger.db", "SELECT body FROM snapshots WHERE family LIKE 'quota from%'")
+        assert len(pieces) > 10
+        positions = sorted(position for (piece,) in pieces for position, *_ in json.loads(piece))
+        assert len(set(positions)) > 5
+        before = {dimension: used(s, dimension) for dimension in (DAY, BALANCE)}, of_users(s)
+        path, wall = killed(folder), line.wall()
+    async with scene("a", toml=toml(path, LIMITED + CALLER), wall=wall) as s:
+        assert ({dimension: used(s, dimension) for dimension in (DAY, BALANCE)}, of_users(s)) == before
+    assert before[1]["acme / user-0"] == 6 * before[1]["acme / user-99"]
+
+
+@pytest.mark.parametrize("seconds", [2.0, 7.0])
+async def test_what_failed_attempts_took_of_a_channels_limit_is_taken(
+    seconds: float, folder: Path, autojump_clock: MockClock
+) -> None:
+    """A request that the provider got is gone, whatever it said; a connection that nobody took up cost nothing."""
+    limited = {"a": "limits = { requests_per_day = 100 }\n", "b": "limits = { requests_per_day = 100 }\n"}
+
+    def taken(s: Scene) -> dict[str, int]:
+        gauges = (gauge for gauge in s.gateway.limits() if gauge.scope.rank is Rank.CHANNEL)
+        return {gauge.scope.name: 100 - gauge.remaining for gauge in gauges if gauge.remaining < 100}
+
+    async with scene("a", "b", toml=toml(folder / "ledger.db"), channel=limited) as s:
+        s.a.script(steps.error(500), steps.error(500), steps.silence())
+        s.b.script(steps.chat("hello"), steps.chat("hello"), steps.error(500))
+        for _ in range(2):
+            await s.post(headers=bearer())
+        assert (await s.post(headers=[*bearer(), ("x-request-timeout", "1")])).status == 504
+        await trio.sleep(seconds)  # past a snapshot, or before the first
+        before = taken(s)
+        path, wall = killed(folder), s.gateway.line.wall()
+    assert before == {"a": 3, "b": 2}
+    async with scene("a", "b", toml=toml(path), channel=limited, wall=wall) as s:
+        assert taken(s) == before
+
+
+@pytest.mark.parametrize("body", ["CAST('{}' AS BLOB)", "'text'", "CAST('[1]' AS BLOB)"])
+async def test_a_quota_that_cannot_be_read_is_what_the_ledger_says(
+    body: str, tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    path = tmp_path / "ledger.db"
+    async with scene("a", toml=toml(path)) as s:
+        s.a.script(steps.chat("hello"))
+        for _ in range(3):
+            await s.post(headers=bearer())
+        await s.rest()
+        before = {dimension: used(s, dimension) for dimension in (DAY, BALANCE)}
+    rows(path, f"UPDATE snapshots SET body = {body} WHERE family = 'quota'")  # noqa: S608 - of this test
+    async with scene("a", toml=toml(path)) as s:
+        assert {dimension: used(s, dimension) for dimension in (DAY, BALANCE)} == before
+    assert before[BALANCE] > 0
+
+
+async def test_a_budget_that_is_nearly_spent_is_told_once_in_its_day_whatever_restarts(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    path = tmp_path / "ledger.db"
+    caller = tenant("budget = { day = 0.001, alert_at = 0.03 }") + CALLER
+    told = []
+    for wall in (NOVEMBER, NOVEMBER + 60, NOVEMBER + 86_400):
+        async with scene("a", toml=toml(path, caller), wall=wall) as s:
+            s.a.script(steps.chat("hello"))
+            await s.post(headers=bearer(), max_tokens=10)
+            await s.post(headers=bearer(), max_tokens=10)
+            await s.rest()
+            told.append(sum(isinstance(event, BudgetNearing) for event in s.events))
+    assert told == [1, 0, 1]
 
 
 async def test_a_record_that_was_being_written_is_dropped(folder: Path, autojump_clock: MockClock) -> None:

@@ -40,6 +40,8 @@ async def test_the_server_may_be_away_and_every_call_lands_once(tmp_path: Path) 
             (sums,) = await store(s).query(lambda database: queries.usage(database, ["day", "tenant"], selection))
             assert (sums["calls"], sums["answered"], sums["input"]) == (4, 4, 36)
             assert sums["day"] == "2025-11-24"
+            rates = await store(s).query(lambda database: queries.success(database, ["hour", "channel"], selection))
+            assert [(row["hour"][-4:], row["channel"], row["success_rate"]) for row in rates] == [(":00Z", "a", 1.0)]
             ((call, tries),) = await store(s).query(lambda database: queries.call(database, "after"))
             assert (call["reason"], call["stream"], [each["channel"] for each in tries]) == ("answered", 1, ["a"])
         with psycopg.connect(running.url) as connection:

@@ -28,8 +28,8 @@ SECONDS = {"d": 86_400, "h": 3600, "m": 60}
 def _names(_context: click.Context, _parameter: click.Parameter, value: str) -> list[str]:
     names = [name for name in value.split(",") if name]
     for name in names:
-        if name not in queries.BY:
-            raise click.BadParameter(f"{name!r} is none of {', '.join(queries.BY)}")
+        if name not in queries.NAMES:
+            raise click.BadParameter(f"{name!r} is none of {', '.join(queries.NAMES)}")
     return names
 
 
@@ -37,8 +37,8 @@ def _pairs(_context: click.Context, _parameter: click.Parameter, value: Sequence
     pairs = []
     for text in value:
         name, sign, wanted = text.partition("=")
-        if not sign or name not in queries.BY:
-            raise click.BadParameter(f"{text!r}: write NAME=VALUE, with NAME one of {', '.join(queries.BY)}")
+        if not sign or name not in queries.NAMES:
+            raise click.BadParameter(f"{text!r}: write NAME=VALUE, with NAME one of {', '.join(queries.NAMES)}")
         pairs.append((name, wanted))
     return pairs
 
@@ -65,6 +65,7 @@ def _moment(_context: click.Context, _parameter: click.Parameter, value: str | N
 )
 @click.option("--until", callback=_moment, help="Before then.")
 @click.option("--where", multiple=True, callback=_pairs, help="NAME=VALUE; give it again for more.")
+@click.option("--attempts", is_flag=True, help="How often each channel answered when it was asked, in place of calls.")
 @click.option("--call", "call_", metavar="REQUEST_ID", help="Show this one call with its attempts.")
 @click.option("--format", "form", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True)
 def command(  # noqa: PLR0913 - click gives each option as a parameter
@@ -74,6 +75,7 @@ def command(  # noqa: PLR0913 - click gives each option as a parameter
     since: float | None,
     until: float | None,
     where: list[tuple[str, str]],
+    attempts: bool,
     call_: str | None,
     form: str,
 ) -> None:
@@ -82,6 +84,9 @@ def command(  # noqa: PLR0913 - click gives each option as a parameter
     It reads beside a gateway that runs. Cost is USD; `detour` is what calls cost more than they would have at the
     channel of first choice, and `unpriced` counts those whose channel has no price.
 
+    With --attempts every try at a channel counts, those before a failover too; `success_rate` is of those that tell of the
+    channel, its throttles included.
+
     \b
     Exit code: 0 shown, 1 no such call, a faulty file or no ledger that can be read, 2 the file cannot be read.
 
@@ -89,6 +94,7 @@ def command(  # noqa: PLR0913 - click gives each option as a parameter
     Examples:
       trioproxy ledger gateway.toml --by day,tenant --since 30d
       trioproxy ledger gateway.toml --by key --where tenant=acme --format csv
+      trioproxy ledger gateway.toml --attempts --by hour,model,channel --since 2d
       trioproxy ledger gateway.toml --call req_0123456789abcdef01234567
     """  # noqa: D301 - click reads the backspace
     database = _opened(file)
@@ -97,13 +103,24 @@ def command(  # noqa: PLR0913 - click gives each option as a parameter
             _show_call(queries.call(database, call_, since or 0.0), call_, form)
             return
         selection = queries.Selection(since, until, tuple(where))
-        rows = [_usd(row) for row in queries.usage(database, by, selection)]
+        _fitting([*by, *(name for name, _ in where)], attempts=attempts)
+        if attempts:
+            rows, names = queries.success(database, by, selection), [*by, *queries.FOUND]
+        else:
+            rows, names = [_usd(row) for row in queries.usage(database, by, selection)], [*by, *queries.SUMS]
     except DatabaseTrouble as trouble:
         click.echo(f"the ledger cannot be read: {trouble.why}", err=True)
         raise click.exceptions.Exit(1) from trouble
     finally:
         database.close()
-    _show(rows, [*by, *queries.SUMS], form)
+    _show(rows, names, form)
+
+
+def _fitting(names: list[str], *, attempts: bool) -> None:
+    what, known = ("attempts", queries.BY_ATTEMPT) if attempts else ("calls", queries.BY)
+    for name in names:
+        if name not in known:
+            raise click.UsageError(f"{what} have no {name!r}: there are {', '.join(known)}")
 
 
 def _opened(file: Path) -> Database:
@@ -134,12 +151,18 @@ def _table(rows: list[dict[str, Any]], names: list[str]) -> None:
 
     table = Table(box=None, pad_edge=False)
     for name in names:
-        table.add_column(name, justify="right" if name in queries.SUMS else "left", overflow="fold")
+        table.add_column(name, justify="right" if name in {*queries.SUMS, *queries.FOUND} else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(f"{row[name]:.6f}" if name in MONEY else str(row[name]) for name in names))
+        table.add_row(*(_cell(name, row[name]) for name in names))
     # A pipe has no width, and half a figure is worse than a long line.
     console = Console() if sys.stdout.isatty() else Console(width=1000)
     console.print(table, soft_wrap=not sys.stdout.isatty())
+
+
+def _cell(name: str, value: Any) -> str:
+    if name == "success_rate":
+        return "-" if value is None else f"{value:.1%}"
+    return f"{value:.6f}" if name in MONEY else str(value)
 
 
 def _show_call(calls: list[tuple[dict[str, Any], list[dict[str, Any]]]], request_id: str, form: str) -> None:

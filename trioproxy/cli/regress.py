@@ -26,6 +26,7 @@ PASSED, FAILED, USAGE, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
 @click.argument("set_file", metavar="[SET]", type=PATH, required=False)
 @click.option("--config", "config_file", type=PATH, help="The gateway's configuration, which has the channels.")
 @click.option("--channel", "channels", multiple=True, help="Whom to ask; twice for side by side.  [required]")
+@click.option("--candidate", is_flag=True, help="A channel of the model's and its rollout's: ask as the rollout does.")
 @click.option("--model", help="The public model; by default what the set says.")
 @click.option("--repeat", type=click.IntRange(1, 100), default=1, show_default=True, help="Ask everything so often.")
 @click.option(

@@ -45,7 +45,7 @@ async def perform(
     model = options["model"] or prompts.model
     if model is None:
         return refuse("which model? Put model = NAME into the set, or give --model NAME")
-    found = provider_models(config, model, options["channels"])
+    found = provider_models(config, model, options["channels"], candidate=options["candidate"])
     if isinstance(found, str):
         return refuse(found)
     gateway = build(config, keys, dial=dial or Dialer(), journal=Journal(), wall=wall_clock)
@@ -68,8 +68,13 @@ async def perform(
     return INTERRUPTED if interrupted else code_of(run, options["fail_under"] / 100)
 
 
-def provider_models(config: Config, model: str, channels: tuple[str, ...]) -> dict[str, str] | str:
-    """What each channel calls the model; or everything that is wrong with the choice, in words."""
+def provider_models(
+    config: Config, model: str, channels: tuple[str, ...], *, candidate: bool = False
+) -> dict[str, str] | str:
+    """What each channel calls the model; or everything that is wrong with the choice, in words.
+
+    A channel that is in the model's chain and in its rollout's is asked as the chain has it, or as the `candidate` does.
+    """
     known = [channel.name for channel in config.channels]
     wrong = [f"there is no channel {name!r}: there are {', '.join(known)}" for name in channels if name not in known]
     found = Catalogue.of(config.models).find(model)
@@ -77,7 +82,9 @@ def provider_models(config: Config, model: str, channels: tuple[str, ...]) -> di
         wrong.append(f"no model answers to {model!r}: there are {', '.join(each.name for each in config.models)}")
         return "; ".join(wrong)
     chosen, captured = found
-    links = {link.channel: link.model for link in chosen.channels}
+    rolling = (link for rollout in config.rollouts if rollout.model == chosen.name for link in rollout.candidate)
+    own, tried = ({link.channel: link.model for link in links} for links in (chosen.channels, rolling))
+    links = own | tried if candidate else tried | own
     wrong += [
         f"channel {name} does not serve {model}: it has {', '.join(links)}"
         for name in channels

@@ -49,13 +49,16 @@ def status(file: Path, model: str | None, *, as_json: bool) -> None:
 
 
 def _mover(verb: str, what: str) -> None:
-    @command.command(
-        verb, short_help=what, help=f"{what}\n\n\b\nExamples:\n  trioproxy rollout {verb} gateway.toml fast-chat"
-    )
-    @click.argument("file", type=FILE)
-    @click.argument("model")
-    def move(file: Path, model: str) -> None:
-        _show(ask(file, read_or_leave(file), {"do": f"rollout.{verb}", "model": model}))
+    def move(file: Path, model: str, *, force: bool = False) -> None:
+        forced = {"force": "yes"} if force else {}
+        _show(ask(file, read_or_leave(file), {"do": f"rollout.{verb}", "model": model, **forced}))
+
+    for parameter in (click.argument("model"), click.argument("file", type=FILE)):
+        move = parameter(move)
+    if verb in {"start", "step"}:
+        move = click.option("--force", is_flag=True, help="Whatever the rollout requires.")(move)
+    example = f"{what}\n\n\b\nExamples:\n  trioproxy rollout {verb} gateway.toml fast-chat"
+    command.command(verb, short_help=what, help=example)(move)
 
 
 for _verb, _what in {

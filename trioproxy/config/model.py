@@ -184,6 +184,16 @@ class Model:
 
 
 @frozen
+class Requirement:
+    """What must be shown of the candidate's channels before more callers get it: a report of `trioproxy regress --json`."""
+
+    file: str = field(validator=rules.printable)
+    set: str | None = None  # the set's file; without one a reading of any set will do
+    pass_rate: float = field(default=1.0, validator=rules.share)
+    max_age: float = field(default=86_400.0, validator=rules.positive)  # providers change models without a word
+
+
+@frozen
 class Rollout:
     """A candidate chain for a model, given to a growing share of its callers."""
 
@@ -196,6 +206,7 @@ class Rollout:
     key: Literal["session", "user", "tenant"] = "session"
     started: bool = False  # begin with the process, not by `trioproxy rollout start`
     tolerance: Tolerance = field(factory=Tolerance)
+    require: Requirement | None = None
 
 
 @frozen

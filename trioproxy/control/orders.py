@@ -66,7 +66,8 @@ class Orders:
         model = order.get("model", "")
         if model not in self.gateway.rollouts():
             raise self._no_rollout(model)
-        return attrs.asdict(await self.gateway.order_rollout(model, Verb(order["do"].partition(".")[2])))
+        verb, force = Verb(order["do"].partition(".")[2]), order.get("force") == "yes"
+        return attrs.asdict(await self.gateway.order_rollout(model, verb, force=force))
 
     def _no_rollout(self, model: str) -> Misunderstood:
         known = ", ".join(self.gateway.rollouts()) or "none"

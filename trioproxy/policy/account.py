@@ -73,20 +73,10 @@ class Accounts:
         for _ in range(min(count, len(self._made))):
             self._round.append(self._made.popleft())
 
-    def snapshot(self, now: float, wall: float, held: Mapping[int, int]) -> list[list[Any]]:
-        """What was used at every limiter that is not as new: rank, name, dimension, and its own words. `held` by `id`."""
-        kept: list[list[Any]] = []
-        for account in self._accounts.values():
-            for limiter in account.limiters:
-                state = None if isinstance(limiter, Level) else limiter.snapshot(now, wall, held.get(id(limiter), 0))
-                if state is not None:
-                    kept.append([account.scope.rank.value, account.scope.name, limiter.rule.dimension.value, state])
-        return kept
-
     def restore(
         self, kept: Iterable[list[Any]], steps: Mapping[tuple[str, str], Step], now: float, *, wall: float, age: float
     ) -> None:
-        """Take up what `snapshot` gave `age` seconds ago, where there still is such a scope and limit.
+        """Take up what `told_of` gave `age` seconds ago, where there still is such a scope and limit.
 
         Raises `KeyError`, `TypeError` or `ValueError` for what no snapshot is.
         """
@@ -135,3 +125,19 @@ class Accounts:
         if calendar is None:
             calendar = self._calendars[key] = Calendar(ZoneInfo(rule.zone), key[1])
         return calendar.at(wall)
+
+
+Held = Mapping[
+    int, list[tuple[float, int]]
+]  # what open calls hold at a limiter, by its `id`: since when (wall), and how much
+
+
+def told_of(accounts: Iterable[Account], now: float, wall: float, held: Held) -> list[list[Any]]:
+    """What was used at every limiter that is not as new: rank, name, dimension, and its own words."""
+    kept: list[list[Any]] = []
+    for account in accounts:
+        for limiter in account.limiters:
+            state = None if isinstance(limiter, Level) else limiter.snapshot(now, wall, held.get(id(limiter), ()))
+            if state is not None:
+                kept.append([account.scope.rank.value, account.scope.name, limiter.rule.dimension.value, state])
+    return kept

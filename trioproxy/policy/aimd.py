@@ -7,6 +7,7 @@ what was refused, and then as fast as ever: a limit that stands is met seldom, o
 """
 
 import math
+from collections.abc import Iterable
 
 from attrs import define, field, frozen, validators
 
@@ -76,6 +77,15 @@ class Aimd:
         known = limit is not None and math.isfinite(limit) and limit > 0
         self._ceiling = min(self.policy.configured, limit) if known and limit is not None else self.policy.configured
         self.limit = self._within(self.limit)
+
+    def snapshot(self, now: float) -> list[float]:
+        """Plain values with their ages, of a limit that was refused before."""
+        return [self.limit, self._near, now - self._deaf, now - self._wary]
+
+    def restore(self, kept: Iterable[float], then: float) -> None:
+        """Take up what `snapshot` gave at `then`; under another ceiling it is never above that."""
+        limit, near, deaf, wary = map(float, kept)
+        self.limit, self._near, self._deaf, self._wary = self._within(limit), near, then - deaf, then - wary
 
     def _within(self, wanted: float) -> float:
         """Never above the ceiling; the floor yields to it."""

@@ -8,7 +8,7 @@ below empty: one runaway answer cannot lock a tenant out for an hour. What lies 
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from attrs import define, field
@@ -72,10 +72,10 @@ class Bucket:
             self._missing = round(self._missing * rule.burst / self.rule.burst)
         self.rule = rule
 
-    def snapshot(self, now: float, wall: float, held: int) -> dict[str, Any] | None:
-        """What was used, without what open calls hold; None where a new bucket is as good."""
+    def snapshot(self, now: float, wall: float, held: Iterable[tuple[float, int]]) -> dict[str, Any] | None:
+        """What was used, without what open calls hold (since when, how much); None where a new bucket is as good."""
         self._refill(now)
-        used = max(0, self._missing - held)
+        used = max(0, self._missing - sum(amount for _, amount in held))
         return {"used": used} if used else None
 
     def restore(self, kept: Mapping[str, Any], now: float, wall: float, age: float) -> None:

@@ -7,6 +7,8 @@ is past a threshold, and goes on once it has been well for `REST`. Everything is
 
 import math
 from collections import deque
+from collections.abc import Mapping
+from typing import Any
 
 from attrs import define, field
 
@@ -134,6 +136,29 @@ class Governor:
         for ceiling in self.ceilings:
             ceiling.tick(now)
         return changed
+
+    def snapshot(self, now: float) -> dict[str, Any]:
+        """How warm it is, and how far it has grown, as plain values with ages. Whether growth pauses is seen anew."""
+        grown = {each.name: [each.meter.reading(now), each.ramp.snapshot(now)] for each in self.ceilings}
+        return {
+            "warm": None if self._since is None else now - self._since,
+            "credit": self._turns.credit,
+            "grown": grown,
+        }
+
+    def restore(self, kept: Mapping[str, Any], now: float, age: float) -> None:
+        """Take up what `snapshot` gave `age` seconds ago: while nobody was asked it got no warmer.
+
+        Raises `KeyError`, `TypeError` or `ValueError` for what is none.
+        """
+        self._since = None if kept["warm"] is None else now - float(kept["warm"])
+        self._turns = Turns(float(kept["credit"]))
+        for ceiling in self.ceilings:
+            if ceiling.name in kept["grown"]:
+                used, peaks = kept["grown"][ceiling.name]
+                ceiling.meter.add(now, float(used) * math.exp(-age / MINUTE))
+                ceiling.ramp.restore(peaks, now - age)
+                ceiling.limit = ceiling.ramp.allowed(now, math.inf)
 
     def signals(self, now: float, waiting: int) -> Signals:
         while self._latencies and self._latencies[0][0] < now - MINUTE:

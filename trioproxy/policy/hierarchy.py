@@ -6,11 +6,12 @@ regained. A limiter that observes and objects is not charged, as if it had refus
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from attrs import define, field, frozen
 
-from trioproxy.policy.account import Accounts
+from trioproxy.policy.account import Account, Accounts, told_of
 from trioproxy.policy.gauge import Gauge, Least, gauge, gauges, least
 from trioproxy.policy.limits import NOTHING, Dimension, Limiter, Need
 from trioproxy.policy.reservation import Denial, Hold, Objection, Path, Rank, Reservation, Step
@@ -126,14 +127,21 @@ class Quota:
             for limiter in account.limiters:
                 limiter.settle(0, used[limiter.rule.unit], now, wall)
 
-    def snapshot(self, now: float, wall: float) -> list[list[Any]]:
-        """What was used at every limiter, as plain values. What open calls hold is left out: they settle by themselves."""
-        held: Counter[int] = Counter()
-        for reservation in self._open:
-            for hold in (reservation.callers, reservation.channel):
-                if hold is not None:
-                    held.update({id(limiter): hold.need[limiter.rule.unit] for limiter in hold.limiters})
-        return self.accounts.snapshot(now, wall, held)
+    def snapshot(self, now: float, wall: float, some: Iterable[Account] | None = None) -> list[list[Any]]:
+        """What was used at every limiter, or those of some accounts, as plain values; about 6 µs an account.
+
+        What open calls hold is left out: they settle by themselves.
+        """
+        accounts = list(self.accounts if some is None else some)
+        held: dict[int, list[tuple[float, int]]] = {
+            id(limiter): [] for account in accounts if account.calls for limiter in account.limiters
+        }
+        parts = ((each.callers, each.channel) for each in (self._open if held else ()))
+        for hold in (hold for both in parts for hold in both if hold is not None):
+            for limiter in hold.limiters:
+                if (known := held.get(id(limiter))) is not None:
+                    known.append((hold.at, hold.need[limiter.rule.unit]))
+        return told_of(accounts, now, wall, held)
 
     def sweep(self, now: float, wall: float, count: int = 1_000) -> None:
         """Drop idle limiters among the next `count` scopes; to be called every second or so."""

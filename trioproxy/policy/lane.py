@@ -4,26 +4,23 @@ The provider's word counts from the moment it was given: what was sent since is 
 is never believed for longer than `TRUST` (the next answer says it anew). A header that lies keeps a channel from its calls for
 that long, and then one call asks again. Invariants: the allowance is never above what is configured or announced, and
 what is left never below 0.
-
-Two ways of refilling hide behind the same headers. Where the time to the reset is what the limit's rate would take to fill,
-it is a bucket, and a part of it is back long before the reset. Where it is shorter, it is a window, which gives nothing
-until it ends. Where it is longer, the limit is one of a longer time than its name says, and refills as slowly as that.
 """
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 from attrs import define, field
 
 from trioproxy.policy.aimd import Aimd, AimdPolicy, shortfall
 from trioproxy.policy.meter import MINUTE, Meter
+from trioproxy.policy.refill import refill
 
 TRUST = 60.0  # seconds that an observation is believed without another one
 TRIAL = 5.0  # seconds that others wait for the call that asks after that
 FLOOR = 0.1  # of the ceiling: a refusal on a channel that was hardly used says little about its limit
 MEMORY = 120.0  # seconds: as long as the sawtooth of a limit that stands, which is met once in them
-GAP = 0.1  # by so much of itself, and a second, does a time to reset differ from another one
 ALL_BUT = 0.1  # what is larger than the whole limit passes when no more than this share of it is in use
-MATERIAL_UP, MATERIAL_DOWN = 1.25, 0.95  # what is told of an allowance that moves in small steps
 
 
 @define(eq=False)
@@ -44,7 +41,7 @@ class Lane:
     _full: float = field(init=False, default=math.inf)
     _until: float = field(init=False, default=0.0)
     _heard: int = field(init=False, default=-1)  # how much had been sent when the call that told began
-    _told: float | None = field(init=False, default=None)
+    told: float | None = field(init=False, default=None)  # the allowance, the last time that it was
 
     @property
     def ceiling(self) -> float | None:
@@ -107,10 +104,10 @@ class Lane:
             self._announce(float(limit))
         if remaining is None or (self.announced is None and reset is None):
             return
-        whole = math.inf if self.announced is None else self.announced
-        left = min(remaining, whole)
+        left = remaining if self.announced is None else min(remaining, self.announced)
         self.seen = self._from = now
-        self._rate, self._full = self._refill(now, left, reset)
+        rate, full = refill(self.announced, left, reset, self.window)
+        self._rate, self._full = rate, now + full
         self._until = now + TRUST
         left -= self.taken - mark  # its word does not know what is on its way
         self._left = left if left > 0 else 0.0
@@ -121,7 +118,7 @@ class Lane:
         if ceiling is None or self.window != MINUTE:
             return False
         if self.aimd is None:
-            self.aimd = Aimd(AimdPolicy(configured=ceiling, floor=ceiling * FLOOR, memory=MEMORY))
+            self.aimd = Aimd(_policy(ceiling))
         remaining = self.left(now)
         spare = remaining if remaining is not None and remaining >= amount else None
         used = self.meter.reading(now) - amount
@@ -136,17 +133,31 @@ class Lane:
         if aimd.limit >= ceiling:
             self.aimd = None
 
-    def news(self) -> tuple[float, float] | None:
-        """The allowance as it was told last (0: never) and as it is, where it has changed by enough to tell."""
-        is_now = self.ceiling if self.aimd is None else self.aimd.limit
-        told = self.configured if self._told is None else self._told
-        if is_now is None or self.window != MINUTE or is_now == told:
+    def snapshot(self, now: float) -> dict[str, Any] | None:
+        """What was learned, as plain values with their ages; None where nothing was."""
+        if self.announced is None and self._left is None and self.aimd is None:
             return None
-        whole = is_now == self.ceiling
-        if told is not None and not whole and told * MATERIAL_DOWN <= is_now < told * MATERIAL_UP:
-            return None
-        self._told = is_now
-        return told or 0.0, is_now
+        word = None
+        if self._left is not None:
+            full = None if self._full == math.inf else now - self._full
+            word = [self._left, self._rate, now - self._from, now - self.seen, now - self._until, full]
+        tried = None if self.aimd is None else self.aimd.snapshot(now)
+        return {"announced": self.announced, "used": self.meter.reading(now), "word": word, "tried": tried}
+
+    def restore(self, kept: Mapping[str, Any], now: float, age: float) -> None:
+        """Take up what `snapshot` gave `age` seconds ago. Raises `KeyError`, `TypeError` or `ValueError` for what is none."""
+        then, word = now - age, kept["word"]
+        if word is not None:
+            self._left, self._rate = map(float, word[:2])
+            self._from, self.seen, self._until = (then - float(ago) for ago in word[2:5])
+            self._full = math.inf if word[5] is None else then - float(word[5])
+        self.announced = None if kept["announced"] is None else float(kept["announced"])
+        self.meter.add(now, float(kept["used"]) * math.exp(-age / MINUTE))
+        ceiling = self.ceiling
+        if kept["tried"] is not None and ceiling is not None:
+            self.aimd = Aimd(_policy(ceiling))
+            self.aimd.restore(kept["tried"], then)
+        self.told = self.allowance
 
     def _word(self, now: float, amount: int) -> float:
         left = self.left(now)
@@ -157,9 +168,7 @@ class Lane:
         return min(shortfall(need, left, 0.0, self._rate * MINUTE), self._full - now, self._until - now)
 
     def _tried(self, now: float, amount: int) -> float:
-        if self.aimd is None:
-            return 0.0
-        limit = self.aimd.limit
+        limit = math.inf if self.aimd is None else self.aimd.limit
         return self.meter.wait(now, max(limit - amount, limit * ALL_BUT))
 
     def _believed(self, now: float) -> float | None:
@@ -175,21 +184,8 @@ class Lane:
         aimd, ceiling = self.aimd, self.ceiling
         if aimd is not None and ceiling is not None:
             if ceiling > aimd.policy.configured:
-                aimd.policy = AimdPolicy(configured=ceiling, floor=ceiling * FLOOR, memory=MEMORY)
+                aimd.policy = _policy(ceiling)
             aimd.announced(limit)
-
-    def _refill(self, now: float, left: float, reset: float | None) -> tuple[float, float]:
-        """Units per second from now on, and when all of it is back."""
-        rate = 0.0 if self.announced is None else self.announced / self.window
-        if reset is None:
-            return rate, math.inf
-        missing = 0.0 if self.announced is None else self.announced - left
-        likely = missing / rate if rate else math.inf
-        if reset < likely * (1 - GAP) - 1:
-            return 0.0, now + reset
-        if reset > likely * (1 + GAP) + 1:
-            return missing / reset, now + reset
-        return rate, math.inf
 
     def _renew(self) -> None:
         """Its reset has come: all of it is there, where we know how much that is."""
@@ -198,3 +194,7 @@ class Lane:
             return
         self._left, self._from, self._rate = self.announced, self._full, self.announced / self.window
         self._full = math.inf
+
+
+def _policy(ceiling: float) -> AimdPolicy:
+    return AimdPolicy(configured=ceiling, floor=ceiling * FLOOR, memory=MEMORY)

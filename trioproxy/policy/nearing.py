@@ -3,14 +3,16 @@
 A budget that only observes is told of like any other, for telling is all that it does.
 """
 
+import math
 from collections.abc import Iterable
+from typing import Any
 
 from attrs import define, field, frozen
 
 from trioproxy.policy.account import Account
 from trioproxy.policy.limits import Dimension
-from trioproxy.policy.reservation import Scope
-from trioproxy.policy.window import Span, Window
+from trioproxy.policy.reservation import Rank, Scope
+from trioproxy.policy.window import Window
 
 MOST = 4096  # budgets that are remembered to have been told of; the one told longest ago goes first, and is told again
 
@@ -26,9 +28,9 @@ class Near:
 
 @define(eq=False)
 class Nearing:
-    """What was told, by budget and period."""
+    """What was told, by budget and the end of its period, Unix seconds."""
 
-    _told: dict[tuple[Scope, Dimension], Span] = field(init=False, factory=dict)
+    _told: dict[tuple[Scope, Dimension], float] = field(init=False, factory=dict)
 
     def look(self, accounts: Iterable[Account]) -> list[Near]:
         """What is to be told of these accounts' budgets, right after something was taken from them."""
@@ -43,10 +45,25 @@ class Nearing:
         if window.used < window.rule.alert:
             return False
         key = scope, window.rule.dimension
-        if self._told.pop(key, None) is window.span:
-            self._told[key] = window.span
+        end = window.span.end
+        if self._told.pop(key, None) == end:
+            self._told[key] = end
             return False
         if len(self._told) >= MOST:
             del self._told[next(iter(self._told))]
-        self._told[key] = window.span
+        self._told[key] = end
         return True
+
+    def snapshot(self) -> list[list[Any]]:
+        """Plain values: rank, name, dimension and end of each (None: it has none)."""
+        return [
+            [scope.rank.value, scope.name, dimension.value, end if end < math.inf else None]
+            for (scope, dimension), end in self._told.items()
+        ]
+
+    def restore(self, told: Iterable[list[Any]]) -> None:
+        """Take up what `snapshot` gave. Raises `TypeError` or `ValueError` for anything else, and is then as it was."""
+        self._told = {
+            (Scope(Rank(rank), str(name)), Dimension(dimension)): math.inf if end is None else float(end)
+            for rank, name, dimension, end in told
+        }

@@ -6,13 +6,15 @@ are counted by model; the channel's own limit bounds each of them and, in the qu
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from attrs import define, field, frozen
 
 from trioproxy.codec.ratelimits import observations
 from trioproxy.policy.governor import Governor
 from trioproxy.policy.limits import Need
-from trioproxy.policy.throttle import Change, Marks, Reading, Short, Throttle
+from trioproxy.policy.news import Change
+from trioproxy.policy.throttle import Marks, Reading, Short, Throttle
 
 Headers = Sequence[tuple[bytes, bytes]]
 MOST = 256  # models of one channel that are remembered; the one that was made first goes first
@@ -129,6 +131,18 @@ class Pace:
             {} if governor is None else {each.name: each.limit for each in governor.ceilings},
             tuple(reading for throttle in self._throttles.values() for reading in throttle.readings(now)),
         )
+
+    def snapshot(self, now: float) -> dict[str, Any]:
+        """What a restart must not forget, or it would run into the same refusals again; plain values with ages."""
+        learned = {model: told for model, throttle in self._throttles.items() if (told := throttle.snapshot(now))}
+        return {"learned": learned, "grown": None if self.governor is None else self.governor.snapshot(now)}
+
+    def restore(self, kept: Mapping[str, Any], now: float, age: float) -> None:
+        """Take up what `snapshot` gave `age` seconds ago. Raises `KeyError`, `TypeError` or `ValueError` for what is none."""
+        for model, told in kept["learned"].items():
+            self._throttle(model).restore(told, now, age)
+        if self.governor is not None and kept["grown"] is not None:
+            self.governor.restore(kept["grown"], now, age)
 
     def _throttle(self, model: str) -> Throttle:
         known = self._throttles.get(model)

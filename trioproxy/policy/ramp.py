@@ -6,6 +6,7 @@ new or recovered channel a growing share of its weight; `Thresholds` say when gr
 """
 
 from collections import deque
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from attrs import define, field, frozen, validators
@@ -61,6 +62,14 @@ class Ramp:
         self.paused = None
         self._peaks.clear()
         self._peaks.append((now, self._held))
+
+    def snapshot(self, now: float) -> list[list[float]]:
+        """The rates that were reached, each with its age; while growth is paused, where it stands."""
+        return [[0.0, self._held]] if self.paused is not None else [[now - when, rate] for when, rate in self._peaks]
+
+    def restore(self, kept: Iterable[Iterable[float]], then: float) -> None:
+        """Take up what `snapshot` gave at `then`. Raises `TypeError` or `ValueError` for what is none."""
+        self._peaks = deque((then - float(ago), float(rate)) for ago, rate in kept)
 
     def _level(self, now: float) -> float:
         self._forget(now)

@@ -4,7 +4,7 @@ A rollout that wants one asks `meets`. A reading counts only for the very same q
 was asked, and as long as it is not too old: what a channel said last month is no evidence.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from attrs import asdict, fields, frozen
@@ -40,6 +40,7 @@ class Required:
     pass_rate: float = 1.0
     set_hash: str | None = None
     model: str | None = None
+    provider_model: str | None = None
     max_age: float | None = 86_400.0  # a day: providers change models without a word
 
 
@@ -54,6 +55,8 @@ def objection(reading: Reading, required: Required, now: float) -> str | None:
         return f"it is of channel {reading.channel}, not {required.channel}"
     if required.model is not None and reading.model != required.model:
         return f"it is of model {reading.model}, not {required.model}"
+    if required.provider_model is not None and reading.provider_model != required.provider_model:
+        return f"it is of {reading.provider_model} there, not {required.provider_model}"
     if required.set_hash is not None and reading.set_hash != required.set_hash:
         return f"it is of another set ({reading.set_hash}, not {required.set_hash})"
     if not reading.complete or reading.runs == 0:
@@ -62,6 +65,19 @@ def objection(reading: Reading, required: Required, now: float) -> str | None:
         return f"it is {now - reading.at:.0f} s old, at most {required.max_age:.0f} are allowed"
     if reading.pass_rate < required.pass_rate:
         return f"{reading.pass_rate:.1%} passed, {required.pass_rate:.1%} are required"
+    return None
+
+
+def missing(readings: Iterable[Reading], required: Iterable[Required], now: float) -> str | None:
+    """What of that is required no reading shows, in words; None where all of it is shown. `now` is Unix seconds."""
+    known = sorted(readings, key=lambda reading: reading.at, reverse=True)
+    for each in required:
+        of_it = [reading for reading in known if reading.channel == each.channel]
+        whys = [objection(reading, each, now) for reading in of_it]
+        if not whys:
+            return f"there is no reading of channel {each.channel}"
+        if None not in whys:
+            return f"the reading of channel {each.channel} is not what is required: {whys[0]}"
     return None
 
 

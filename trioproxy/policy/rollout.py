@@ -47,10 +47,11 @@ _MOVES = {
 }
 _WATCHED = frozenset({State.RUNNING, State.PAUSED})
 BASELINE, CANDIDATE = "baseline", "candidate"
+WAITS = "the next step waits"
 
 
 class NoSuchMove(Exception):
-    """The verb means nothing in this state; the message names both and what can be done."""
+    """The verb means nothing in this state, or something is against it; the message says which, and what can be done."""
 
 
 class Move(NamedTuple):
@@ -93,8 +94,8 @@ class Rollout:
             return ""
         return CANDIDATE if within(place(self.policy.name, key), self.percent / 100) else BASELINE
 
-    def order(self, verb: Verb, now: float, why: str = "by hand") -> Move:
-        """Do what an operator says. Raises `NoSuchMove`."""
+    def order(self, verb: Verb, now: float, why: str = "by hand", objection: str = "") -> Move:
+        """Do what an operator says. Raises `NoSuchMove`, also where an `objection` stands against more callers."""
         state = _MOVES[self.state].get(verb)
         if state is None:
             can = ", ".join(each.value for each in _MOVES[self.state])
@@ -102,6 +103,8 @@ class Rollout:
         if verb is Verb.ROLLBACK:
             return self._back(why)
         if verb is Verb.STEP or self.index < 0:
+            if objection and not self.last:
+                raise NoSuchMove(f"{WAITS}: {objection}")
             return self._forward(now, why)
         if verb is Verb.START:
             self._anew(now)  # somebody has looked: what the pause was for is judged afresh
@@ -115,8 +118,26 @@ class Rollout:
         why = worse(self.candidate, self.baseline, self.policy.tolerance)
         return self._back(why) if why else None
 
-    def review(self, now: float) -> Move | None:
-        """What is to be done by itself now, if anything. Cheap; ask as often as you like."""
+    @property
+    def last(self) -> bool:
+        """Whether no step is left that would give it to more callers."""
+        return self.index + 1 == len(self.policy.steps)
+
+    def due(self, now: float) -> bool:
+        """Whether a step to more callers would be made by itself now."""
+        held = self.state is State.RUNNING and not self.last and now >= self.since + self.policy.hold
+        return held and self.verdict()[0] is Verdict.WELL
+
+    def wait(self, objection: str) -> Move | None:
+        """A step that is due is not made. A move the first time, and nothing to tell after that."""
+        known, self.why = self.why.startswith(WAITS), f"{WAITS}: {objection}"
+        return None if known else Move(self.percent, self.state, self.why)
+
+    def review(self, now: float, objection: str = "") -> Move | None:
+        """What is to be done by itself now, if anything. Cheap; ask as often as you like.
+
+        `objection` stands against a step to more callers.
+        """
         if self.state is not State.RUNNING:
             return None
         verdict, why = self.verdict()
@@ -126,7 +147,7 @@ class Rollout:
             return self._move(State.PAUSED, why)
         if verdict is not Verdict.WELL or now < self.since + self.policy.hold:
             return None
-        return self._forward(now, "held and well")
+        return self.wait(objection) if objection and not self.last else self._forward(now, "held and well")
 
     def verdict(self) -> tuple[Verdict, str]:
         """How the arms compare now."""
@@ -155,7 +176,7 @@ class Rollout:
         self.index = sum(step <= percent for step in self.policy.steps) - 1
 
     def _forward(self, now: float, why: str) -> Move:
-        if self.index + 1 == len(self.policy.steps):
+        if self.last:
             return self._move(State.DONE, why)
         self.index += 1
         self._anew(now)

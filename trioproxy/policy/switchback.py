@@ -135,15 +135,15 @@ class Returning:
         way.begin(now)
         return True
 
-    def snapshot(self, now: float) -> dict[str, float]:
-        """The share of each channel that is on its way back."""
-        return {name: way.share(now) for name, way in self.channels.items() if way.begun}
+    def snapshot(self, now: float) -> dict[str, float | None]:
+        """The share of each channel that is on its way back; None for one that is out."""
+        return {name: way.share(now) if way.begun else None for name, way in self.channels.items()}
 
-    def restore(self, told: Mapping[str, float], now: float) -> None:
+    def restore(self, told: Mapping[str, float | None], now: float) -> None:
         """Go on from the shares that `snapshot` said; the time in between is no growth."""
         for name, share in told.items():
             self.left(name)
-            if (way := self.channels.get(name)) is not None:
+            if (way := self.channels.get(name)) is not None and share is not None:
                 way.begin(now - share * self.policy.over)
 
     def _share(self, channel: str, now: float) -> float:

@@ -6,6 +6,7 @@ enforced: a throttle only ever takes away from them.
 """
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from attrs import define, field, frozen
 
@@ -13,6 +14,7 @@ from trioproxy.codec.ratelimits import INPUT, OUTPUT, REQUESTS, REQUESTS_DAY, TO
 from trioproxy.policy.lane import Lane
 from trioproxy.policy.limits import Need
 from trioproxy.policy.meter import MINUTE
+from trioproxy.policy.news import Change, news
 
 DAY = 86_400.0
 CALM = 0.1  # seconds: too little for half of a minute's limit, and at a thousand calls a second all but ten are spared the reading
@@ -35,16 +37,6 @@ class Short:
     rule: str
     name: str
     wait: float
-    why: str
-
-
-@frozen
-class Change:
-    """An allowance that moved by enough to tell. `was` is 0 where nothing had been known."""
-
-    name: str
-    was: float
-    limit: float
     why: str
 
 
@@ -112,7 +104,7 @@ class Throttle:
             known = lane.announced
             lane.observe(now, marks[place] if place < len(marks) else 0, (limit, remaining, reset))
             if lane.announced != known:
-                changes += _news(lane, "its provider announced it")
+                changes += news(lane, "its provider announced it")
         plenty = all(lane.plenty for _, lane in self._lanes)
         self.calm_until = now + CALM if plenty else now
         return changes
@@ -124,7 +116,7 @@ class Throttle:
         lowered = nearest is not None and nearest[1].refused(now, need[nearest[0]], quiet)
         for unit, lane in self._lanes:  # it was not used
             lane.meter.add(now, -need[unit])
-        return _news(nearest[1], "its provider refused a call") if lowered and nearest else []
+        return news(nearest[1], "its provider refused a call") if lowered and nearest else []
 
     def answered(self, now: float) -> list[Change]:
         """A success."""
@@ -132,22 +124,28 @@ class Throttle:
         for _, lane in self._lanes:
             if lane.aimd is not None:
                 lane.answered(now)
-                changes += _news(lane, "its provider takes more again")
+                changes += news(lane, "its provider takes more again")
         return changes
 
     def readings(self, now: float) -> list[Reading]:
         return [_reading(self.model, lane, now) for _, lane in self._lanes]
+
+    def snapshot(self, now: float) -> list[list[Any]]:
+        """What was learned: name, scope and the lane's own words of each that knows something."""
+        told = ((name, scope, self._lanes[place][1].snapshot(now)) for (name, scope), place in self._places.items())
+        return [[name, scope, lane] for name, scope, lane in told if lane is not None]
+
+    def restore(self, kept: Iterable[list[Any]], now: float, age: float) -> None:
+        """Take up what `snapshot` gave `age` seconds ago. Raises `KeyError`, `TypeError` or `ValueError` for what is none."""
+        for name, scope, told in kept:
+            place = self._places.get((name, scope))
+            self._lanes[self._place(name, scope) if place is None else place][1].restore(told, now, age)
 
     def _place(self, name: str, scope: str) -> int:
         window = DAY if name == REQUESTS_DAY else MINUTE
         self._lanes.append((UNITS[name], Lane(name, self.configured.get(name), window)))
         self._places[name, scope] = len(self._lanes) - 1
         return len(self._lanes) - 1
-
-
-def _news(lane: Lane, why: str) -> list[Change]:
-    moved = lane.news()
-    return [] if moved is None else [Change(lane.name, *moved, why)]
 
 
 def _strain(lane: Lane, amount: int, now: float) -> tuple[bool, float]:

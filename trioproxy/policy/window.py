@@ -9,7 +9,7 @@ half a window; a window that nobody used forgives it. Strict: what does not fit 
 
 import enum
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import date, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -144,14 +144,20 @@ class Window:
         self._span = span
         self.rule = rule
 
-    def snapshot(self, now: float, wall: float, held: int) -> dict[str, Any] | None:
-        """What was used, without what open calls hold, and when it ends; None where a new window is as good."""
+    def snapshot(self, now: float, wall: float, held: Iterable[tuple[float, int]]) -> dict[str, Any] | None:
+        """What was used, without what open calls hold (since when, how much), and when it ends; None where a new one is as good."""
         self._roll(wall)
-        used = max(0, self._used - held)
-        if not used and not self._before:
+        span, used, before = self._span, self._used, self._before
+        for at, amount in held:
+            if at >= span.start:
+                used -= amount
+            elif at >= span.previous:  # it was reserved before midnight, and settles there
+                before -= amount
+        used -= self._debt(self._before) - self._debt(before)
+        used, before = max(0, used), max(0, before)
+        if not used and not before:
             return None
-        end = self._span.end
-        return {"used": used, "before": self._before, "end": end if end < math.inf else None}
+        return {"used": used, "before": before, "end": span.end if span.end < math.inf else None}
 
     def restore(self, kept: Mapping[str, Any], now: float, wall: float, age: float) -> None:
         """Take up what `snapshot` gave: in the same window, as the one before, or not at all where that is long over.

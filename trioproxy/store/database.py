@@ -27,7 +27,7 @@ class DatabaseTrouble(Exception):
 class Database(Protocol):
     """One connection. Everything raises `DatabaseTrouble`."""
 
-    words: dict[str, str]  # integer, real, bytes, clustered; alone: of a transaction; day: of `started`
+    words: dict[str, str]  # integer, real, bytes, clustered; alone: of a transaction; day, hour: of `started`
 
     def begin(self) -> None: ...
 

@@ -33,6 +33,7 @@ class Postgres:
             "clustered": "",
             "alone": "SELECT pg_advisory_xact_lock(7237133)",  # several gateways may start at once
             "day": "to_char(to_timestamp(started) AT TIME ZONE 'UTC', 'YYYY-MM-DD')",
+            "hour": """to_char(to_timestamp(started) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24":00Z"')""",
         },
     )
 

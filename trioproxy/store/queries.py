@@ -12,7 +12,7 @@ from attrs import frozen
 from trioproxy.store.database import Database
 from trioproxy.store.schema import ATTEMPTS, CALLS
 
-# What a person may group and filter by, and the column; `day` is the UTC day of the call's start.
+# What a person may group and filter by, and the column; `day` and `hour` are UTC, of the call's start.
 BY = {
     "tenant": "tenant",
     "key": "key_id",
@@ -27,6 +27,7 @@ BY = {
     "arm": "arm",
     "reason": "reason",
     "day": "{day}",
+    "hour": "{hour}",
 }
 _SUMS = {
     "calls": "count(*)",
@@ -42,6 +43,24 @@ _SUMS = {
     "detour": "coalesce(sum(CASE WHEN preferred_cost IS NULL THEN 0 ELSE cost - preferred_cost END), 0)",
 }
 SUMS = tuple(_SUMS)
+# What attempts may be grouped and filtered by. A caller who left, or whose own fault it was, says nothing of a channel: such an
+# attempt is in `attempts` alone.
+BY_ATTEMPT = {
+    name: BY[name] for name in ("tenant", "model", "channel", "provider", "provider_model", "day", "hour")
+} | {"fault": "fault"}
+NAMES = BY | BY_ATTEMPT
+_TRIED = (
+    "(SELECT attempts.channel AS channel, attempts.provider AS provider, attempts.model AS provider_model, "
+    "attempts.started AS started, calls.started AS asked, fault, blame, first_content, calls.model AS model, tenant FROM attempts "
+    "JOIN calls ON calls.spool = attempts.spool AND calls.position = attempts.position) AS tried"
+)
+_FOUND = {
+    "attempts": "count(*)",
+    "answered": "sum(CASE WHEN blame = '' AND first_content IS NOT NULL THEN 1 ELSE 0 END)",
+    "throttled": "sum(CASE WHEN blame = 'rate' THEN 1 ELSE 0 END)",
+    "failed": "sum(CASE WHEN blame IN ('provider', 'key', 'adapter') THEN 1 ELSE 0 END)",
+}
+FOUND = (*_FOUND, "success_rate")
 
 
 @frozen
@@ -52,12 +71,12 @@ class Selection:
     until: float | None = None
     where: tuple[tuple[str, str], ...] = ()
 
-    def clause(self, words: Mapping[str, str]) -> tuple[str, list[Any]]:
+    def clause(self, words: Mapping[str, str], started: str = "started") -> tuple[str, list[Any]]:
         parts = [f"{_column(name, words)} = ?" for name, _ in self.where]
         values: list[Any] = [value for _, value in self.where]
         for bound, sign in ((self.since, ">="), (self.until, "<")):
             if bound is not None:
-                parts.append(f"started {sign} ?")
+                parts.append(f"{started} {sign} ?")
                 values.append(bound)
         return f" WHERE {' AND '.join(parts)}" if parts else "", values
 
@@ -71,6 +90,26 @@ def usage(database: Database, by: Sequence[str], selection: Selection) -> list[d
     grouped = f" GROUP BY {', '.join(groups)} ORDER BY {', '.join(groups)}" if groups else ""
     statement = f"SELECT {', '.join([*groups, *sums])} FROM calls{clause}{grouped}"  # noqa: S608 - names of our own
     return [_row((*by, *SUMS), row, len(by)) for row in database.execute(statement, values)]
+
+
+def success(database: Database, by: Sequence[str], selection: Selection) -> list[dict[str, Any]]:
+    """How often channels answered when they were asked, one row per group; `success_rate` is of 1, None where nothing says.
+
+    Of the calls of the selection. Raises `DatabaseTrouble`; `KeyError` for what is not in `BY_ATTEMPT`.
+    """
+    words = database.words
+    groups = [BY_ATTEMPT[name].format_map(words) for name in by]
+    counts = [f"{expression} AS {name}" for name, expression in _FOUND.items()]
+    clause, values = selection.clause(words, "asked")
+    grouped = f" GROUP BY {', '.join(groups)} ORDER BY {', '.join(groups)}" if groups else ""
+    statement = f"SELECT {', '.join([*groups, *counts])} FROM {_TRIED}{clause}{grouped}"  # noqa: S608 - names of our own
+    rows = [_row((*by, *_FOUND), row, len(by)) for row in database.execute(statement, values)]
+    return [row | {"success_rate": _rate(row)} for row in rows]
+
+
+def _rate(row: Mapping[str, int]) -> float | None:
+    told = row["answered"] + row["throttled"] + row["failed"]
+    return row["answered"] / told if told else None
 
 
 def call(database: Database, request_id: str, since: float = 0.0) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
@@ -94,7 +133,7 @@ def call(database: Database, request_id: str, since: float = 0.0) -> list[tuple[
 
 
 def _column(name: str, words: Mapping[str, str]) -> str:
-    return BY[name].format_map(words)
+    return NAMES[name].format_map(words)
 
 
 def _row(names: Iterable[str], row: Sequence[Any], groups: int) -> dict[str, Any]:

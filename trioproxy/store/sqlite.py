@@ -35,6 +35,7 @@ class Sqlite:
             "clustered": "WITHOUT ROWID",
             "alone": "SELECT 1",  # a transaction that writes is alone as it is
             "day": "date(started, 'unixepoch')",
+            "hour": "strftime('%Y-%m-%dT%H:00Z', started, 'unixepoch')",
         },
     )
 

@@ -120,11 +120,20 @@ class Store:
         rows = self.writer.database.execute(
             "SELECT family, at, position, body FROM snapshots WHERE spool = ?", (self.writer.importer.number,)
         )
-        return {family: (at, position, bytes(body)) for family, at, position, body in rows}
+        bodies = {family: body.encode() if isinstance(body, str) else bytes(body) for family, *_, body in rows}
+        return {family: (at, position, bodies[family]) for family, at, position, _ in rows}
 
     def calls_since(self, position: int, columns: tuple[str, ...]) -> list[Row]:
         """The calls that some channel answered behind `position`, in order. Before `start`."""
         statement = f"SELECT {', '.join(columns)} FROM calls WHERE spool = ? AND position >= ? AND channel <> '' ORDER BY position"  # noqa: S608 - our own names
+        return self.writer.database.execute(statement, (self.writer.importer.number, position))
+
+    def failures_since(self, position: int) -> list[Row]:
+        """Attempts that answered nothing behind `position`: their call's position, start, end, channel and fault. Before `start`."""
+        statement = (
+            "SELECT position, started, started + duration, channel, fault FROM attempts "
+            "WHERE spool = ? AND position >= ? AND first_content IS NULL"
+        )
         return self.writer.database.execute(statement, (self.writer.importer.number, position))
 
     def statistics(self) -> StoreStatistics:

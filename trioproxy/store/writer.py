@@ -141,8 +141,8 @@ class Writer:
             return
         number = self.importer.number
         with transaction(self.database) as database:
+            database.execute("DELETE FROM snapshots WHERE spool = ?", (number,))
             for family, state in kept.families.items():
-                database.execute("DELETE FROM snapshots WHERE spool = ? AND family = ?", (number, family))
                 body = msgspec.json.encode(state)
                 database.execute(_INSERT_SNAPSHOT, (number, family, kept.at, kept.position, body))
         self._written = kept
