@@ -33,6 +33,7 @@ AUTH = {
 }
 
 LATE = {FaultKind.DEADLINE: EndReason.DEADLINE, FaultKind.DRAINED: EndReason.DRAINED}
+SAID = {EndReason.DRAINED: 503}  # where there was no answer yet, by the door, in its own words
 EVIDENCE = {EndReason.ANSWERED, EndReason.CUT_AFTER_COMMIT}
 
 
@@ -69,7 +70,7 @@ def broken_off(journal: Journal, request: Request, exc: BaseException, *, reques
     """The record of a request that ended by a bug, or by its caller's leaving, before any channel was asked."""
     cancelled = _cancelled(exc)
     reason = EndReason.BUG if cancelled is None else _gone(cancelled)
-    journal.emit(evolve(_unasked(request, request_id, caller), reason=reason))
+    journal.emit(evolve(_unasked(request, request_id, caller), reason=reason, status=SAID.get(reason, 0)))
 
 
 def _unasked(request: Request, request_id: str, caller: Caller) -> ExchangeEnded:
@@ -196,7 +197,7 @@ class Settlement:
     def _status(self, reason: EndReason) -> int:
         if self.answer is not None:
             return self.answer.status
-        return 503 if reason is EndReason.DRAINED else 0  # said by the door, in its own words
+        return SAID.get(reason, 0)
 
     def _reason(self, exc: BaseException | None) -> EndReason:
         cancelled = _cancelled(exc)
