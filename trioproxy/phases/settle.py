@@ -13,7 +13,8 @@ from attrs import define, evolve, field
 
 from trioproxy.answer import Answer
 from trioproxy.call import Call, Caller, Request
-from trioproxy.errors import Blame, ChainExhausted, Fault, FaultKind, Limited, Refusal, RefusalKind
+from trioproxy.codec.problem import telling
+from trioproxy.errors import Blame, ChainExhausted, FaultKind, Limited, Refusal, RefusalKind
 from trioproxy.journal import AnswerBegan, EndReason, ExchangeEnded, Journal, Usage
 from trioproxy.phases.admit import Admission
 from trioproxy.phases.answering import overhead
@@ -248,8 +249,8 @@ class Settlement:
 def _exhausted(error: ChainExhausted) -> EndReason:
     if error.deadline:
         return EndReason.DEADLINE
-    last: Fault | None = error.faults[-1] if error.faults else None
-    if last is not None and last.blame is Blame.CLIENT and last.kind is not FaultKind.DEADLINE:
+    told = telling(error.faults) if error.faults else None
+    if told is not None and told.blame is Blame.CLIENT and told.kind is not FaultKind.DEADLINE:
         return EndReason.REJECTED_UPSTREAM
     return EndReason.CHAIN_EXHAUSTED
 
