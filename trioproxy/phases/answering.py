@@ -77,8 +77,8 @@ def _told(call: Call, walk: Walk, attempt: Attempt | None) -> bytes:
     )
     if walk.admission is not None:
         lines += walk.admission.lines()
-    if walk.chain.arm:
-        lines += b"x-trioproxy-arm: %b\r\n" % walk.chain.arm.encode()
+    if walk.arm:
+        lines += b"x-trioproxy-arm: %b\r\n" % walk.arm.encode()
     if (queued := walk.queued) is not None:
         lines += QUEUE % (queued * 1000)
     if attempt is None:

@@ -186,9 +186,9 @@ class Settlement:
             estimated_input=0 if admission is None else admission.estimate.input,
             estimated_output=0 if admission is None else admission.estimate.output,
             session=call.session,
-            arm=self.walk.chain.arm,
+            arm=self.walk.arm,
             preferred_cost=self._preferred_cost(usage),
-            refused=bool(self.walk.chain.arm) and self.walk.committed is not None and self.walk.committed.refused,
+            refused=bool(self.walk.arm) and self.walk.committed is not None and self.walk.committed.refused,
             queued=self.walk.queued or 0.0,
             fallback=self.walk.stand_in if self.walk.committed is not None else "",
             user="" if admission is None else admission.way.user,
@@ -239,7 +239,7 @@ class Settlement:
 
     def _preferred_cost(self, usage: Usage) -> int | None:
         """What the detour's tokens would have cost at the channel of first choice; None where there was no detour."""
-        attempt, first = self.walk.committed, self.walk.chain.first
+        attempt, first = self.walk.committed, self.walk.own.first
         if attempt is None or first is None or attempt.channel.name == first.channel:
             return None
         tariff = self.walk.channels.state[first.channel].tariff
