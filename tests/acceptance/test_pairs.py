@@ -7,8 +7,8 @@ from trio.testing import MockClock
 from tests.acceptance.limited import bearer, key
 from tests.acceptance.queued import Crowd, line, of_class
 from tests.fakes import steps
-from tests.scene import scene
-from trioproxy.journal import EndReason, Switched
+from tests.scene import CHAT, PROMPT, scene
+from trioproxy.journal import BudgetNearing, EndReason, Switched
 
 OTHER = '[[models]]\nname = "n"\nchannels = [{ channel = "b", model = "n" }]\n'
 THROTTLED = steps.error(429, headers=[("retry-after", "7")])
@@ -136,3 +136,153 @@ async def test_a_model_that_the_last_channel_does_not_know_is_not_why_the_chain_
         assert (await s.post(model="w/x")).status == 529
         await s.rest()
         assert (s.ended[0].reason, s.ended[0].status) == (EndReason.CHAIN_EXHAUSTED, 529)
+
+
+async def test_a_queue_that_waits_for_a_channels_limit_says_the_same_wait_twice(autojump_clock: MockClock) -> None:
+    queue = "[classes.batch]\n[classes.batch.queue]\nmax_wait = 3\n"
+    async with scene("a", toml=queue, channel="limits = { concurrency = 1 }") as s, trio.open_nursery() as nursery:
+        s.a.script(steps.chat_answer("slow", delay=10))
+        crowd = Crowd(s, nursery)
+        crowd.send("holds", of_class("batch"))
+        await s.rest(1)
+        crowd.send("waits", of_class("batch"))
+        await s.rest(4)
+        refused = crowd.replies["waits"]
+        assert (refused.status, refused.json["error"]["code"]) == (429, "queue_timeout")
+        assert (refused.headers["retry-after"], refused.json["error"]["retry_after_ms"]) == ("1", 1000)
+        assert refused.headers["x-should-retry"] == "true"
+
+
+async def test_keepalives_begin_behind_the_queue(autojump_clock: MockClock) -> None:
+    """Two seconds in the queue are silent and keep the status free; then silence of the upstream is filled."""
+    toml = "[classes.kept]\nkeepalive_after = 1\n[classes.kept.queue]\nmax_wait = 5\n[organization]\nlimits = { concurrency = 1 }\n"
+    async with scene("a", toml=toml) as s, trio.open_nursery() as nursery:
+        s.a.script(steps.chat_answer("first", delay=2), steps.chat_stream(["second"], delay=3.5))
+        crowd = Crowd(s, nursery)
+        crowd.send("first", of_class("kept"))
+        await trio.testing.wait_all_tasks_blocked()
+        began = trio.current_time()
+        stream = await s.open_stream(headers=of_class("kept"))
+        assert (stream.status, stream.arrived - began) == (200, 3.0)
+        await stream.rest()
+        assert stream.frames[:3] == [b": keepalive\n\n"] * 3
+        assert stream.text() == "second"
+        await s.rest()
+        assert (s.ended[-1].queued, s.ended[-1].reason, s.held()) == (2.0, EndReason.ANSWERED, {})
+
+
+async def test_an_assured_call_holds_its_turn_until_it_ended_well_somewhere(autojump_clock: MockClock) -> None:
+    """Cut at A after content, whole from B: the next in line is served only then, and both places are free afterwards."""
+    toml = '[classes.assured]\nmode = "assured"\n[classes.assured.queue]\nmax_wait = 30\n[organization]\nlimits = { concurrency = 1 }\n'
+    async with scene("a", "b", toml=toml) as s, trio.open_nursery() as nursery:
+        s.a.script(steps.chat_stream(["x"] * 3, every=1, end="reset"), steps.chat("second"))
+        s.b.script(steps.chat_stream(["whole ", "answer"], every=2))
+        crowd = Crowd(s, nursery)
+        first = await s.client()
+        await first.wire.send(first.request("POST", CHAT, {**PROMPT, "stream": True}, of_class("assured")))
+        await s.a.wait_hits(1)
+        crowd.send("second", of_class("assured"))
+        stream = await first.streamed()
+        await stream.rest()
+        assert (stream.text(), s.b.hits) == ("whole answer", 1)
+        await s.rest()
+        first.close()
+        assert crowd.statuses() == {"second": 200}
+        assert crowd.when["second"] >= 7.0
+        assert s.held() == {}
+
+
+async def test_what_only_observes_lets_a_queues_pool_pass_too(autojump_clock: MockClock) -> None:
+    toml = (
+        "[quota]\nobserve = true\n[classes.eval]\n[classes.eval.queue]\nmax_wait = 5\ntokens_per_minute = 100\n"
+        "[organization]\nlimits = { concurrency = 1, requests_per_minute = 1 }\n"
+    )
+    async with scene("a", toml=toml) as s:
+        s.a.script(steps.chat_answer("hello", delay=1))
+        async with trio.open_nursery() as nursery:
+            crowd = Crowd(s, nursery)
+            for number in range(4):
+                crowd.send(str(number), of_class("eval"))
+        assert set(crowd.statuses().values()) == {200}
+        assert s.gateway.quota().observed
+        assert s.held() == {}
+
+
+async def test_a_place_at_a_channel_is_handed_over_and_failover_waits_for_the_next_one(autojump_clock: MockClock) -> None:
+    """A's place came with the turn; B's is waited for by `slot_timeout`, and not longer."""
+    toml = "[classes.batch]\n[classes.batch.queue]\nmax_wait = 20\n"
+    async with scene("a", "b", toml=toml, channel="max_concurrency = 1\nslot_timeout = 2") as s:
+        s.a.script(steps.after(1, steps.error(503)))
+        s.b.script(steps.chat_answer("from b", delay=2), steps.chat_answer("from b", delay=9))
+        async with trio.open_nursery() as nursery:
+            crowd = Crowd(s, nursery)
+            for name in ("a first", "b first", "third"):
+                crowd.send(name, of_class("batch"))
+                await trio.testing.wait_all_tasks_blocked()
+        assert sum(status == 200 for status in crowd.statuses().values()) >= 2
+        assert s.held() == {}
+        assert s.a.open <= 1
+
+
+async def test_a_budget_is_told_of_when_a_queue_grants_the_call_that_nears_it(autojump_clock: MockClock) -> None:
+    toml = (
+        '[classes.batch]\n[organization]\nlimits = { concurrency = 1 }\n'
+        '[[tenants]]\nname = "default"\nbudget = { day = 0.004, alert_at = 0.8 }\n'
+    )
+    async with scene("a", toml=toml, channel={"a": ""}) as s:
+        s.a.script(steps.chat_answer("hello", delay=2, usage=(9, 3)))
+        async with trio.open_nursery() as nursery:
+            crowd = Crowd(s, nursery)
+            crowd.send("small", of_class("batch"), max_tokens=10)
+            await trio.testing.wait_all_tasks_blocked()
+            crowd.send("large", of_class("batch"), max_tokens=850)
+            await s.rest(1)
+            assert [event for event in s.events if isinstance(event, BudgetNearing)] == []
+            await s.rest(2)
+            (near,) = [event for event in s.events if isinstance(event, BudgetNearing)]
+            assert (near.limiter, near.now) == ("tenant.micro_usd_per_day", 2.0)
+        assert crowd.statuses() == {"small": 200, "large": 200}
+
+
+async def test_a_balance_that_is_used_up_is_no_reason_for_another_model(autojump_clock: MockClock) -> None:
+    toml = OTHER + '[[tenants]]\nname = "default"\nbalance = 0.000001\n[classes.interactive]\n'
+    async with scene("a", "b", toml=toml, model='fallback = [{ model = "n" }]', links=("a",)) as s:
+        reply = await s.post(headers=of_class("interactive"))
+        assert (reply.status, s.hits()) == (402, "a=0 b=0")
+        assert reply.headers["x-should-retry"] == "false"
+
+
+async def test_a_provider_that_is_not_paid_is_one(autojump_clock: MockClock) -> None:
+    async with scene("a", "b", toml=OTHER, model='fallback = [{ model = "n" }]', links=("a",)) as s:
+        s.a.script(steps.error(402))
+        s.b.script(steps.chat("from n"))
+        assert [(await s.post()).headers["x-trioproxy-fallback"] for _ in range(2)] == ["n", "n"]
+        assert s.hits() == "a=1 b=2"
+
+
+async def test_a_channel_with_nothing_left_by_its_providers_word_leads_to_the_stand_in(autojump_clock: MockClock) -> None:
+    nothing = [("x-ratelimit-limit-requests", "10"), ("x-ratelimit-remaining-requests", "0"), ("x-ratelimit-reset-requests", "30s")]
+    toml = OTHER
+    async with scene("a", "b", toml=toml, channel={"a": 'provider = "openai"', "b": ""}, model='fallback = [{ model = "n" }]', links=("a",)) as s:
+        s.a.script(steps.chat_answer("from a", headers=nothing))
+        s.b.script(steps.chat("from n"))
+        assert [(await s.post()).headers.get("x-trioproxy-fallback") for _ in range(3)] == [None, "n", "n"]
+        assert s.hits() == "a=1 b=2"
+        await trio.sleep(31)
+        assert "x-trioproxy-fallback" not in (await s.post()).headers
+
+
+async def test_a_last_resort_has_one_call_at_a_time_for_those_who_wait(autojump_clock: MockClock) -> None:
+    breaker = 'breaker = { preset = "consecutive", failures = 1 }'
+    toml = "[classes.batch]\n[classes.batch.queue]\nmax_wait = 10\n[organization]\nlimits = { concurrency = 2 }\n"
+    async with scene("a", toml=toml, channel=breaker, model='when_out = "last-resort"') as s:
+        s.a.script(steps.error(500), steps.after(2, steps.chat("well")))
+        assert (await s.post(headers=of_class("batch"))).status == 500
+        async with trio.open_nursery() as nursery:
+            crowd = Crowd(s, nursery)
+            for number in range(3):
+                crowd.send(str(number), of_class("batch"))
+        assert s.held() == {}
+        assert 200 in crowd.statuses().values()
+        assert s.a.hits <= 4
+        assert s.breaker() == "closed"
