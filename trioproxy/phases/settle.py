@@ -98,6 +98,7 @@ class Settlement:
     journal: Journal
     answer: Answer | None = field(init=False, default=None)
     overhead: float = field(init=False, default=0.0)
+    _early: Keepalive | None = field(init=False, default=None)
 
     def __enter__(self) -> Self:
         return self
@@ -111,7 +112,7 @@ class Settlement:
         if self.walk.committed is not None:
             self.began()
         elif early is not None:
-            early.began = self.began
+            early.began, self._early = self.began, early
 
     def began(self) -> None:
         """Say that from here on the call costs somebody something, and how much likely: a unary answer has told."""
@@ -141,6 +142,8 @@ class Settlement:
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._early is not None:  # it is the answer's, and the answer is ours: a cycle with all of the call in it
+            self._early.began = None
         reason = self._reason(exc)
         usage = self._usage()
         cost = self._cost(usage)
