@@ -27,7 +27,10 @@ TENANTS = ("acme", "bolt", "core")
 
 @frozen
 class Ask:
-    """One call. `leaves` is how long its caller stays, `slow` how long it takes over each frame."""
+    """One call. `leaves` is how long its caller stays, `slow` how long it takes over each frame.
+
+    `cut` set: it comes through no socket, and is cancelled at that step of its task; 0: it is not.
+    """
 
     at: float
     model: str
@@ -36,6 +39,7 @@ class Ask:
     fields: dict[str, Any]
     leaves: float | None = None
     slow: float = 0.0
+    cut: int | None = None
 
 
 @define
@@ -257,6 +261,7 @@ class Grammar:
             fields,
             rng.choice((None, None, None, rng.uniform(0, 0.2), rng.uniform(0, 12))),
             rng.choice((0.0, 0.0, 0.0, 2.0)),
+            rng.choice((None, None, None, 0, rng.randint(1, 12), rng.randint(1, 40))),
         )
 
     # Upstreams

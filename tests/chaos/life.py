@@ -16,10 +16,12 @@ from attrs import define, field
 
 from tests.chaos.grammar import LASTS, WORD, Ask, Setup
 from tests.fakes import steps
+from tests.fakes.cancel import Scalpel
 from tests.fakes.client import Client, Reply
 from tests.fakes.http1 import Cut
 from tests.fakes.upstream import Exchange, FakeUpstream, Step
 from tests.scene import CHAT, NOVEMBER, PROMPT, Scene, scene
+from trioproxy.call import Request
 from trioproxy.config.model import Logging
 from trioproxy.http.wire import WireBroken
 from trioproxy.ops.log import Log
@@ -71,6 +73,9 @@ class Life:
         await trio.sleep_until(self.began + ask.at)
         told = Told(f"req-{self.number}-{number}", ask, trio.current_time())
         into.append(told)
+        if ask.cut is not None:
+            await self._inside(told, ask.cut)
+            return
         with trio.move_on_after(ask.leaves if ask.leaves is not None else 10_000) as scope:
             try:
                 client = await self.s.client()
@@ -86,16 +91,35 @@ class Life:
         if scope.cancelled_caught:
             told.left = True
 
+    async def _inside(self, told: Told, at: int) -> None:
+        """As somebody who embeds the gateway asks, and gives up at any step."""
+        ask = told.ask
+        headers = {**dict(ask.headers), "x-request-id": told.id}
+        request = Request.post(CHAT, _body(ask), headers)
+        with trio.CancelScope() as scope:
+            scalpel = Scalpel(trio.lowlevel.current_task(), scope, at)
+            trio.lowlevel.add_instrument(scalpel)
+            try:
+                async with self.s.gateway.dispatch(request) as answer:
+                    while data := await answer.receive():
+                        told.body += data
+                        if ask.slow:
+                            await trio.sleep(ask.slow)
+                    told.status, told.headers, told.whole = answer.status, dict(answer.headers), True
+            finally:
+                trio.lowlevel.remove_instrument(scalpel)
+        told.left = scope.cancelled_caught
+
     async def _converse(self, client: Client, told: Told) -> None:
         ask = told.ask
-        body = {**PROMPT, "model": ask.model, **ask.fields, "messages": [{"role": "user", "content": WORD}]}
+        body = _body(ask)
         headers = [*ask.headers, ("x-request-id", told.id)]
         if not ask.streamed:
             reply: Reply = await client.post(CHAT, body, headers)
             told.status, told.body, told.headers = reply.status, reply.body, reply.headers
             told.whole = reply.complete
             return
-        stream = await client.stream(CHAT, {**body, "stream": True}, headers)
+        stream = await client.stream(CHAT, body, headers)
         told.status, told.headers = stream.status, stream.headers
         while await stream.frame() is not None:
             told.body = stream.raw
@@ -217,6 +241,11 @@ class Lives:
             log.writer.flush()
             life.ended = trio.current_time()
         return life
+
+
+def _body(ask: Ask) -> dict[str, Any]:
+    said = [{"role": "user", "content": WORD}]
+    return {**PROMPT, "model": ask.model, **ask.fields, "messages": said} | ({"stream": True} if ask.streamed else {})
 
 
 async def _taken(x: Exchange) -> None:
