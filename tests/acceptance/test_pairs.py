@@ -1,6 +1,5 @@
 """Two features at once: what each promises holds beside the other."""
 
-import pytest
 import trio
 from trio.testing import MockClock
 
@@ -25,7 +24,10 @@ async def test_a_limit_and_a_rest_agree_on_one_wait(autojump_clock: MockClock) -
         reply = await s.post()
         error = reply.json["error"]
         assert (reply.status, reply.headers["retry-after"], error["retry_after_ms"]) == (429, "7", 7000)
-        assert (error["limiter"], error["gateway_decision"]) == ("channel.requests_per_minute", "rejected_before_dispatch")
+        assert (error["limiter"], error["gateway_decision"]) == (
+            "channel.requests_per_minute",
+            "rejected_before_dispatch",
+        )
         await trio.sleep(7)
         assert (await s.post()).json["choices"][0]["message"]["content"] == "from b"
 
@@ -70,7 +72,9 @@ async def test_a_drain_that_cuts_a_queued_call_is_recorded_as_it_was_told(autoju
 
 async def test_a_candidate_that_fails_is_blamed_although_a_stand_in_answered(autojump_clock: MockClock) -> None:
     """The rollout learns of it, its arm is told, nobody takes the stand-in for the model's own channel."""
-    rollout = '[[rollouts]]\nmodel = "m"\ncandidate = [{ channel = "c", model = "new" }]\nsteps = [100]\nstarted = true\n'
+    rollout = (
+        '[[rollouts]]\nmodel = "m"\ncandidate = [{ channel = "c", model = "new" }]\nsteps = [100]\nstarted = true\n'
+    )
     fallback = 'fallback = [{ model = "n" }]'
     async with scene("a", "b", "c", toml=OTHER + rollout, model=fallback, links=("a",)) as s:
         s.a.script(steps.error(503))
@@ -93,7 +97,9 @@ async def test_a_candidate_that_fails_is_blamed_although_a_stand_in_answered(aut
 
 
 async def test_a_full_queue_says_nothing_of_a_rollouts_arm(autojump_clock: MockClock) -> None:
-    rollout = '[[rollouts]]\nmodel = "m"\ncandidate = [{ channel = "a", model = "new" }]\nsteps = [100]\nstarted = true\n'
+    rollout = (
+        '[[rollouts]]\nmodel = "m"\ncandidate = [{ channel = "a", model = "new" }]\nsteps = [100]\nstarted = true\n'
+    )
     model = 'limits = { concurrency = 1 }\nfallback = [{ model = "n" }]'
     async with scene("a", "b", toml=OTHER + rollout + "[classes.interactive]\n", model=model) as s:
         s.a.script(steps.chat_answer("from a", delay=5))
@@ -103,7 +109,10 @@ async def test_a_full_queue_says_nothing_of_a_rollouts_arm(autojump_clock: MockC
             crowd.send("first", of_class("interactive"))
             await s.rest(1)
             crowd.send("second", of_class("interactive"))
-        assert [crowd.replies[name].headers.get("x-trioproxy-arm") for name in ("first", "second")] == ["candidate", None]
+        assert [crowd.replies[name].headers.get("x-trioproxy-arm") for name in ("first", "second")] == [
+            "candidate",
+            None,
+        ]
         (arms,) = s.gateway.rollouts().values()
         assert (arms.candidate.calls, arms.candidate.failed) == (1, 0.0)
 
@@ -127,7 +136,9 @@ async def test_a_stand_in_is_no_switch_and_what_was_passed_over_is_told(autojump
         assert "c" not in {event.channel for event in s.events if isinstance(event, Switched)}
 
 
-async def test_a_model_that_the_last_channel_does_not_know_is_not_why_the_chain_failed(autojump_clock: MockClock) -> None:
+async def test_a_model_that_the_last_channel_does_not_know_is_not_why_the_chain_failed(
+    autojump_clock: MockClock,
+) -> None:
     """Answer and record name the same fault."""
     wild = '[[models]]\nname = "w/*"\nchannels = [{ channel = "a", model = "*" }, { channel = "b", model = "*" }]\n'
     async with scene("a", "b", toml=wild) as s:
@@ -208,7 +219,9 @@ async def test_what_only_observes_lets_a_queues_pool_pass_too(autojump_clock: Mo
         assert s.held() == {}
 
 
-async def test_a_place_at_a_channel_is_handed_over_and_failover_waits_for_the_next_one(autojump_clock: MockClock) -> None:
+async def test_a_place_at_a_channel_is_handed_over_and_failover_waits_for_the_next_one(
+    autojump_clock: MockClock,
+) -> None:
     """A's place came with the turn; B's is waited for by `slot_timeout`, and not longer."""
     toml = "[classes.batch]\n[classes.batch.queue]\nmax_wait = 20\n"
     async with scene("a", "b", toml=toml, channel="max_concurrency = 1\nslot_timeout = 2") as s:
@@ -226,7 +239,7 @@ async def test_a_place_at_a_channel_is_handed_over_and_failover_waits_for_the_ne
 
 async def test_a_budget_is_told_of_when_a_queue_grants_the_call_that_nears_it(autojump_clock: MockClock) -> None:
     toml = (
-        '[classes.batch]\n[organization]\nlimits = { concurrency = 1 }\n'
+        "[classes.batch]\n[organization]\nlimits = { concurrency = 1 }\n"
         '[[tenants]]\nname = "default"\nbudget = { day = 0.004, alert_at = 0.8 }\n'
     )
     async with scene("a", toml=toml, channel={"a": ""}) as s:
@@ -260,10 +273,23 @@ async def test_a_provider_that_is_not_paid_is_one(autojump_clock: MockClock) -> 
         assert s.hits() == "a=1 b=2"
 
 
-async def test_a_channel_with_nothing_left_by_its_providers_word_leads_to_the_stand_in(autojump_clock: MockClock) -> None:
-    nothing = [("x-ratelimit-limit-requests", "10"), ("x-ratelimit-remaining-requests", "0"), ("x-ratelimit-reset-requests", "30s")]
+async def test_a_channel_with_nothing_left_by_its_providers_word_leads_to_the_stand_in(
+    autojump_clock: MockClock,
+) -> None:
+    nothing = [
+        ("x-ratelimit-limit-requests", "10"),
+        ("x-ratelimit-remaining-requests", "0"),
+        ("x-ratelimit-reset-requests", "30s"),
+    ]
     toml = OTHER
-    async with scene("a", "b", toml=toml, channel={"a": 'provider = "openai"', "b": ""}, model='fallback = [{ model = "n" }]', links=("a",)) as s:
+    async with scene(
+        "a",
+        "b",
+        toml=toml,
+        channel={"a": 'provider = "openai"', "b": ""},
+        model='fallback = [{ model = "n" }]',
+        links=("a",),
+    ) as s:
         s.a.script(steps.chat_answer("from a", headers=nothing))
         s.b.script(steps.chat("from n"))
         assert [(await s.post()).headers.get("x-trioproxy-fallback") for _ in range(3)] == [None, "n", "n"]

@@ -115,7 +115,9 @@ class Grammar:
         if self._chance(0.5):
             return f'"{preset}"'
         growth = rng.choice(("", ", growth = 2.0, jitter = 0.2", ", slow = 1.0, slow_minimum = 3"))
-        return f'{{ preset = "{preset}", failures = {rng.randint(1, 3)}, open_for = {rng.choice((2, 10, 30))}{growth} }}'
+        return (
+            f'{{ preset = "{preset}", failures = {rng.randint(1, 3)}, open_for = {rng.choice((2, 10, 30))}{growth} }}'
+        )
 
     def _limits(self, *, channel: bool = False) -> str:
         rng = self.rng
@@ -132,7 +134,9 @@ class Grammar:
         if not channel:
             amounts["stream"] = rng.choice((3, 30))
         drawn = rng.sample(sorted(amounts), rng.randint(1, 3))
-        watched = [f'observe = ["{rng.choice(("*", "concurrency", "requests_per_minute"))}"]'] if self._chance(0.2) else []
+        watched = (
+            [f'observe = ["{rng.choice(("*", "concurrency", "requests_per_minute"))}"]'] if self._chance(0.2) else []
+        )
         return "{ " + ", ".join([*(f"{name} = {amounts[name]}" for name in drawn), *watched]) + " }"
 
     def _ramp(self) -> str:
@@ -298,7 +302,9 @@ class Grammar:
             lambda: steps.error(rng.choice((500, 502, 503, 529))),
             lambda: steps.error(429),
             lambda: steps.error(429, headers=[("retry-after", rng.choice(("1", "7", "40", "junk")))]),
-            lambda: steps.error(429, headers=[("x-ratelimit-limit-requests", "10"), ("x-ratelimit-remaining-requests", "0")]),
+            lambda: steps.error(
+                429, headers=[("x-ratelimit-limit-requests", "10"), ("x-ratelimit-remaining-requests", "0")]
+            ),
             lambda: steps.error(rng.choice((401, 403)), secret),
             lambda: steps.error(rng.choice((402, 429)), funds),
             lambda: _echo,
@@ -311,7 +317,9 @@ class Grammar:
             lambda: steps.sse([steps.delta("", role=True), steps.error_frame("no sk-secret-a")]),
             lambda: steps.sse([b": ping\n\n"] * 20, every=1.0),
             lambda: steps.sse([steps.delta("a"), b"data: {broken\n\n", steps.delta("b"), steps.delta(finish="stop")]),
-            lambda: steps.raw(b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{", end=rng.choice(("fin", "reset", "hang"))),
+            lambda: steps.raw(
+                b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{", end=rng.choice(("fin", "reset", "hang"))
+            ),
             lambda: steps.raw(b"\x00\xff garbage"),
             lambda: steps.raw(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\n<html>", end="clean"),
             lambda: steps.after(rng.choice((6, 15)), steps.chat("late")),

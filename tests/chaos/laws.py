@@ -33,7 +33,9 @@ LEAKS = (b"sk-secret-", b"sk-caller-", b"T0KEN", b"whsec_")
 
 def broken(lives: Lives) -> list[str]:
     """Everything that is wrong; empty where all is well."""
-    parked = any(event.seconds > MEND for life in lives.lives for event in life.s.events if isinstance(event, ChannelParked))
+    parked = any(
+        event.seconds > MEND for life in lives.lives for event in life.s.events if isinstance(event, ChannelParked)
+    )
     wrong = [f"life {life.number}: {said}" for life in lives.lives for law in LAWS for said in law(life)]
     if lives.setup.stored:
         wrong += _ledger(lives, lives.folder / "ledger.db")
@@ -69,7 +71,11 @@ def _schema(told: Told) -> bool:
         return True
     error = json.loads(told.body)["error"]
     wait, header = error["retry_after_ms"], told.headers.get("retry-after")
-    agreed = header is None if wait is None else header is not None and int(header) >= 1 and abs(int(header) * 1000 - wait) <= 1000
+    agreed = (
+        header is None
+        if wait is None
+        else header is not None and int(header) >= 1 and abs(int(header) * 1000 - wait) <= 1000
+    )
     return agreed and error["gateway_decision"] in DECISIONS and error["limiter"] and error["trace_id"]
 
 

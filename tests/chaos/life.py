@@ -14,7 +14,7 @@ from typing import Any
 import trio
 from attrs import define, field
 
-from tests.chaos.grammar import LASTS, WORD, Ask, Setup
+from tests.chaos.grammar import WORD, Ask, Setup
 from tests.fakes import steps
 from tests.fakes.cancel import Scalpel
 from tests.fakes.client import Client, Reply
@@ -28,7 +28,7 @@ from trioproxy.ops.log import Log
 from trioproxy.policy.limits import Dimension
 from trioproxy.policy.rollout import NoSuchMove, Verb
 
-SECRET = "whsec_YSBrZXkgb2YgdGhlIHJlY2VpdmVyJ3M="  # noqa: S105 - the test's own
+SECRET = "whsec_YSBrZXkgb2YgdGhlIHJlY2VpdmVyJ3M="
 MEND = 700.0  # seconds after which every rest, park of a model and breaker of the grammar is over
 
 
@@ -174,7 +174,9 @@ class Life:
         await trio.sleep_until(self.began + at)
         self.s.network.refuse(upstream.host, upstream.port, count)
 
-    async def _door(self, nursery: trio.Nursery, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    async def _door(
+        self, nursery: trio.Nursery, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
         await nursery.start(self.s.door.run)
         task_status.started()
         assert self.setup.drain is not None
@@ -203,7 +205,7 @@ class Lives:
         wall = NOVEMBER
         for number in range(2 if self.setup.stored else 1):
             life = await self._live(number, wall)
-            wall += life.ended - life.began + random.choice((0.0, 3.0, 600.0))  # noqa: S311 - seeded
+            wall += life.ended - life.began + random.choice((0.0, 3.0, 600.0))
 
     async def _live(self, number: int, wall: float) -> Life:
         setup = self.setup
@@ -234,9 +236,11 @@ class Lives:
                 await s.rest(3.5 if held else 0.0)
                 held = {what: each for what, each in s.held().items() if what in held}
             life.laid = {"held": held}
-            await life.mend([ask for ask in setup.asks[:3]] if life.drained is None else [])
+            await life.mend(list(setup.asks[:3]) if life.drained is None else [])
             life.laid["mended"] = s.held()
-            life.laid["open"] = {name: up.open - s.gateway.statistics()[name].idle_connections for name, up in s.upstreams.items()}
+            life.laid["open"] = {
+                name: up.open - s.gateway.statistics()[name].idle_connections for name, up in s.upstreams.items()
+            }
             life.laid["limits"] = s.gateway.limits()
             log.writer.flush()
             life.ended = trio.current_time()

@@ -1,6 +1,6 @@
 """Whole gateways with everything at once, by chance: whatever meets, the laws hold. A seed makes the same run again.
 
-    python -m tests.chaos.test_chaos FIRST LAST     tries these seeds, and says what each of them broke
+python -m tests.chaos.test_chaos FIRST LAST     tries these seeds, and says what each of them broke
 """
 
 import random
@@ -20,15 +20,15 @@ from tests.chaos.life import Lives
 def lived(seed: int, folder: Path) -> Lives:
     """Everything that this seed leads to."""
     random.seed(seed)  # request ids, jitter
-    lives = Lives(Grammar(random.Random(seed)).setup(), folder)  # noqa: S311 - dice
+    lives = Lives(Grammar(random.Random(seed)).setup(), folder)
     trio.run(lives.run, clock=MockClock(autojump_threshold=0))
     return lives
 
 
-@pytest.mark.parametrize("batch", range(10))
+@pytest.mark.parametrize("batch", range(20))
 def test_the_laws_hold(batch: int, tmp_path: Path) -> None:
     """No call is lost, nothing stays held, nothing is told that must not be, whatever features meet."""
-    for seed in range(batch * 10, batch * 10 + 10):
+    for seed in range(batch * 3, batch * 3 + 3):
         folder = tmp_path / str(seed)
         folder.mkdir()
         assert broken(lived(seed, folder)) == [], f"seed {seed}"
@@ -39,7 +39,7 @@ if __name__ == "__main__":
         with tempfile.TemporaryDirectory() as made:
             try:
                 said = broken(lived(number, Path(made)))
-            except BaseException as exc:  # noqa: BLE001 - which is what is looked for
+            except BaseException as exc:
                 if isinstance(exc, KeyboardInterrupt):
                     raise
                 said = [f"{type(exc).__name__}: {exc}"]

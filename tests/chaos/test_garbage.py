@@ -11,8 +11,9 @@ from tests.acceptance.queued import of_class
 from tests.fakes import steps
 from tests.fakes.upstream import Headers
 from tests.scene import CHAT, PROMPT, Scene, scene
-from tests.test_cycles import collector as collector
-from tests.test_cycles import crowded, garbage
+from tests.test_cycles import collector, crowded, garbage
+
+__all__ = ["collector"]  # a fixture
 
 OTHER = '[[models]]\nname = "n"\nchannels = [{ channel = "b", model = "n" }]\n'
 FALLBACK = 'fallback = [{ model = "n" }]\n'
@@ -27,7 +28,7 @@ NOTHING = [
 class Case:
     """A configuration, and a call that leads through its feature."""
 
-    call: Callable[[Scene], Awaitable[object]]
+    call: Callable[[Scene], Awaitable[None]]
     toml: str = ""
     channel: str = ""
     model: str = ""
@@ -123,11 +124,14 @@ CASES = {
     "replaced in vain": Case(replaced_in_vain, OTHER, model=FALLBACK),
     "held back": Case(held_back, channel='provider = "openai"\nramp = { requests_per_minute = 1000, warmup = 30 }\n'),
     "over its balance": Case(over_budget, tenant("balance = 0.000001") + key(rest='tenant = "acme"')),
-    "last resort": Case(last_resort, channel='breaker = { preset = "consecutive", failures = 1 }', model='when_out = "last-resort"'),
+    "last resort": Case(
+        last_resort, channel='breaker = { preset = "consecutive", failures = 1 }', model='when_out = "last-resort"'
+    ),
     "timed out": Case(timed_out),
     "without a slot": Case(without_a_slot, channel="max_concurrency = 1\nslot_timeout = 0.5"),
     "a rollout": Case(
-        recorded, '[[rollouts]]\nmodel = "m"\ncandidate = [{ channel = "b", model = "new" }]\nsteps = [100]\nstarted = true\n'
+        recorded,
+        '[[rollouts]]\nmodel = "m"\ncandidate = [{ channel = "b", model = "new" }]\nsteps = [100]\nstarted = true\n',
     ),
     "a ledger": Case(recorded, '[state]\npath = ":memory:"\nspool = "{folder}/spool"\n'),
     "probes and alerts": Case(recorded, "[probes]\nevery = 1\n[alerts]\n[alerts.thresholds]\nleast = 1\n"),

@@ -47,7 +47,9 @@ def test_plain_words_stay() -> None:
 
 
 def test_what_a_provider_quotes_of_a_request_goes_and_names_of_parameters_stay() -> None:
-    request = json.dumps({"max_completion_tokens": 9, "messages": [{"role": "user", "content": "who is Jörg from\nBerlin"}]})
+    request = json.dumps(
+        {"max_completion_tokens": 9, "messages": [{"role": "user", "content": "who is Jörg from\nBerlin"}]}
+    )
     said = "I will not say who is J\u00f6rg from\nBerlin: max_completion_tokens is too small for a user"
     assert unquoted(said, request.encode()) == f"I will not say {GONE}: max_completion_tokens is too small for a user"
     assert unquoted("who is Ilse from", request.encode()) == "who is Ilse from"

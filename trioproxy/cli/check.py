@@ -21,7 +21,9 @@ from trioproxy.errors import ConfigError, ConfigFault
 @click.command("check")
 @click.argument("file", type=FILE)
 @click.option("--strict", is_flag=True, help="Take warnings for faults.")
-@click.option("--no-secrets", is_flag=True, help="Do not look up keys, certificates and folders, as on a build machine.")
+@click.option(
+    "--no-secrets", is_flag=True, help="Do not look up keys, certificates and folders, as on a build machine."
+)
 def command(file: Path, *, strict: bool, no_secrets: bool) -> None:
     """Tell everything that is wrong with FILE.
 

@@ -222,7 +222,7 @@ class Attempt:
         """The attempt as the journal tells it. A unary answer is over when it is here, a stream when it was relayed."""
         end = self.answered if self.decided and self.relay is None else now
         fault = self.fault or (self.relay.fault if self.relay else None)
-        if fault is not None and fault.blame is Blame.CLIENT and fault.message:  # it is about the request, and may quote it
+        if fault is not None and fault.blame is Blame.CLIENT and fault.message:  # it may quote the request
             fault = evolve(fault, message=unquoted(fault.message, self.call.body))
         return AttemptRecord(
             self.channel.name,
