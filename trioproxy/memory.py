@@ -37,7 +37,20 @@ _BROKEN = (
     AttributeError,
     msgspec.DecodeError,
 )  # what reading a snapshot that is none may raise
-_READ = ("started", "ended", "key_id", "tenant", "end_user", "model", "channel", "input", "cached", "output", "cost")
+_READ = (
+    "started",
+    "ended",
+    "key_id",
+    "tenant",
+    "end_user",
+    "model",
+    "fallback",
+    "channel",
+    "input",
+    "cached",
+    "output",
+    "cost",
+)
 
 
 @define(eq=False)
@@ -139,14 +152,14 @@ class Memory:
         if admitter is None:
             return
         quota, now, wall = self.supervisor.quota.state.quota, trio.current_time(), self.wall()
-        for began, ended, key_id, tenant, user, model, channel, *tokens, cost in self.store.calls_since(
+        for began, ended, key_id, tenant, user, model, stand_in, channel, *tokens, cost in self.store.calls_since(
             position, _READ
         ):
             usage = Usage(*tokens)
             whole = usage.input + usage.cached
             need = Need(1, whole, usage.output, whole + usage.output, cost or 0, 0)
             at = now - max(0.0, wall - ended)
-            path = Path(self._callers(admitter, (key_id, tenant, user), model))
+            path = Path(self._callers(admitter, (key_id, tenant, user), stand_in or model))
             quota.charge(path, need, at, began)
             provider: Provider | None = admitter.providers.get(channel)
             if provider is not None and provider.step is not None:

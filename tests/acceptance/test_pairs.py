@@ -1,13 +1,18 @@
 """Two features at once: what each promises holds beside the other."""
 
+from pathlib import Path
+
 import trio
 from trio.testing import MockClock
 
-from tests.acceptance.limited import bearer, key
+from tests.acceptance.limited import bearer, key, left
 from tests.acceptance.queued import Crowd, line, of_class
 from tests.fakes import steps
 from tests.scene import CHAT, PROMPT, scene
+from tests.store.test_memory import killed
 from trioproxy.journal import BudgetNearing, EndReason, Switched
+from trioproxy.policy.limits import Dimension
+from trioproxy.policy.reservation import Rank
 
 OTHER = '[[models]]\nname = "n"\nchannels = [{ channel = "b", model = "n" }]\n'
 THROTTLED = steps.error(429, headers=[("retry-after", "7")])
@@ -312,3 +317,26 @@ async def test_a_last_resort_has_one_call_at_a_time_for_those_who_wait(autojump_
         assert 200 in crowd.statuses().values()
         assert s.a.hits <= 4
         assert s.breaker() == "closed"
+
+
+async def test_a_restart_counts_what_a_stand_in_answered_for_the_stand_in(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """What came behind the last snapshot is counted anew where it was counted before, and not for the model asked for."""
+    (tmp_path / "state").mkdir()
+    spare = OTHER.replace("[[models]]\n", "[[models]]\nlimits = { tokens_per_day = 10000 }\n", 1)
+    model = 'limits = { tokens_per_day = 20000 }\nfallback = [{ model = "n" }]'
+
+    def toml(path: Path) -> str:
+        return f'{spare}[state]\npath = "{path}"\nsnapshot_every = 1000\n'
+
+    async with scene("a", "b", toml=toml(tmp_path / "state" / "ledger.db"), model=model, links=("a",)) as s:
+        s.a.script(steps.error(503))
+        s.b.script(steps.chat("from n"))
+        assert (await s.post()).headers["x-trioproxy-fallback"] == "n"
+        await s.rest()
+        assert left(s, Rank.MODEL, Dimension.TOKENS_PER_DAY, "n") == 10_000 - 12
+        copy = killed(tmp_path / "state")
+    async with scene("a", "b", toml=toml(copy), model=model, links=("a",)) as s:
+        assert left(s, Rank.MODEL, Dimension.TOKENS_PER_DAY, "n") == 10_000 - 12
+        assert not [gauge for gauge in s.gateway.limits() if gauge.scope.name == "m" and gauge.remaining < gauge.limit]
