@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import trio
 from attrs import define, evolve, field
+from msgspec.structs import replace
 
 from trioproxy.call import Call
 from trioproxy.channel import ChannelState, Pass
@@ -64,6 +65,7 @@ class Attempt:
     _ticket: Ticket = field(init=False, factory=Ticket)
     _leave: Pass | None = field(init=False, default=None)
     _holding: Holding | None = field(init=False, default=None)
+    _released: bool = field(init=False, default=False)
 
     def __attrs_post_init__(self) -> None:
         self.exchange = Exchange(self.channel.upstream)
@@ -172,7 +174,7 @@ class Attempt:
         idle = self.call.policy.idle_timeout
         deadlines = self.call.deadlines
         if self.longest < math.inf:
-            deadlines = evolve(deadlines, total=min(deadlines.total, self.answered + self.longest))
+            deadlines = replace(deadlines, total=min(deadlines.total, self.answered + self.longest))
         self.relay = Relay(self.exchange, reader, deadlines, idle, self.call.endpoint.dialect, held, complete)
 
     # Afterwards
@@ -200,6 +202,9 @@ class Attempt:
 
     def release(self, *, evidence: bool = True) -> None:
         """Give everything back: synchronous, idempotent. Without `evidence` the channel learns nothing from it."""
+        if self._released:
+            return
+        self._released = True
         now = trio.current_time()
         try:
             self.exchange.close(now)
@@ -218,9 +223,9 @@ class Attempt:
         else:
             self.family.post(self.channel.abandon, leave, now, unanswered=self.exchange.unanswered)
 
-    def record(self, now: float) -> AttemptRecord:
+    def record(self) -> AttemptRecord:
         """The attempt as the journal tells it. A unary answer is over when it is here, a stream when it was relayed."""
-        end = self.answered if self.decided and self.relay is None else now
+        end = self.answered if self.decided and self.relay is None else trio.current_time()
         fault = self.fault or (self.relay.fault if self.relay else None)
         if fault is not None and fault.blame is Blame.CLIENT and fault.message:  # it may quote the request
             fault = evolve(fault, message=unquoted(fault.message, self.call.body))

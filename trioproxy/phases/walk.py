@@ -98,7 +98,19 @@ class Walk:
 
     async def go(self, nursery: trio.Nursery) -> None:
         """Begin the next attempt, or decide where none is left. Cancelled, it leaves what it holds to `release`."""
-        while not await self._begun(nursery):
+        while True:
+            for step in self._left:
+                now = trio.current_time()
+                self._late = now + self.call.policy.min_attempt > self.call.deadlines.start
+                if self._late or not self._places:
+                    break
+                bound = self.admission is not None or not self.channels.state[step.channel].pace.free
+                if bound and (objection := await self._passed_over(step, now)):
+                    self.skipped.append((step.channel, objection))
+                    continue
+                self._places -= 1
+                nursery.start_soon(self._attempt, self._next(step), nursery)
+                return
             if self.stand_ins is None or not await self._replaced(self.stand_ins):
                 self._decide()
                 return
@@ -113,21 +125,6 @@ class Walk:
         self._waited = self.queued or 0.0
         self._turn_to(stand_in)
         return True
-
-    async def _begun(self, nursery: trio.Nursery) -> bool:
-        for step in self._left:
-            now = trio.current_time()
-            self._late = now + self.call.policy.min_attempt > self.call.deadlines.start
-            if self._late or not self._places:
-                break
-            bound = self.admission is not None or not self.channels.state[step.channel].pace.free
-            if bound and (objection := await self._passed_over(step, now)):
-                self.skipped.append((step.channel, objection))
-                continue
-            self._places -= 1
-            nursery.start_soon(self._attempt, self._next(step), nursery)
-            return True
-        return False
 
     def _decide(self) -> None:
         if self.committed is None:
@@ -214,7 +211,7 @@ class Walk:
         if self.admission is not None:
             self.admission.leave(sent=attempt.fault is not None and attempt.fault.kind not in UNSENT)
         if not attempt.skipped:
-            self._records.append(attempt.record(attempt.answered))
+            self._records.append(attempt.record())
 
     def release(self, *, evidence: bool) -> None:
         """Give back whatever is held. `evidence` False: the present attempt teaches its channel nothing."""
@@ -225,7 +222,7 @@ class Walk:
             self._unsent(attempt.channel, attempt.model, attempt.sent)
         attempt.release(evidence=evidence)
         if not attempt.skipped:
-            self._records.append(attempt.record(trio.current_time()))
+            self._records.append(attempt.record())
 
     @property
     def upstream_time(self) -> float:
