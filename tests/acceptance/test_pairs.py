@@ -228,7 +228,7 @@ async def test_a_place_at_a_channel_is_handed_over_and_failover_waits_for_the_ne
     autojump_clock: MockClock,
 ) -> None:
     """A's place came with the turn; B's is waited for by `slot_timeout`, and not longer."""
-    toml = "[classes.batch]\n[classes.batch.queue]\nmax_wait = 20\n"
+    toml = "[classes.batch]\n[classes.batch.queue]\nmax_wait = 20\n[organization]\nlimits = { concurrency = 9 }\n"
     async with scene("a", "b", toml=toml, channel="max_concurrency = 1\nslot_timeout = 2") as s:
         s.a.script(steps.after(1, steps.error(503)))
         s.b.script(steps.chat_answer("from b", delay=2), steps.chat_answer("from b", delay=9))
@@ -237,7 +237,9 @@ async def test_a_place_at_a_channel_is_handed_over_and_failover_waits_for_the_ne
             for name in ("a first", "b first", "third"):
                 crowd.send(name, of_class("batch"))
                 await trio.testing.wait_all_tasks_blocked()
-        assert sum(status == 200 for status in crowd.statuses().values()) >= 2
+        # The third has A's place as soon as the first one fails there, and then waits for B in vain: the first one has it.
+        assert crowd.statuses() == {"b first": 200, "third": 503, "a first": 200}
+        assert crowd.when == {"b first": 2.0, "third": 4.0, "a first": 11.0}
         assert s.held() == {}
         assert s.a.open <= 1
 
@@ -340,3 +342,21 @@ async def test_a_restart_counts_what_a_stand_in_answered_for_the_stand_in(
     async with scene("a", "b", toml=toml(copy), model=model, links=("a",)) as s:
         assert left(s, Rank.MODEL, Dimension.TOKENS_PER_DAY, "n") == 10_000 - 12
         assert not [gauge for gauge in s.gateway.limits() if gauge.scope.name == "m" and gauge.remaining < gauge.limit]
+
+
+async def test_a_drain_ends_a_stream_of_keepalives_with_a_word(autojump_clock: MockClock) -> None:
+    """Nothing is decided when the time is over: the reader, who has a 200, is told that there is no answer."""
+    toml = '[classes.kept]\nkeepalive_after = 1\n[listen]\ndata = "127.0.0.1:0"\ndrain_timeout = 5\n'
+    async with scene("a", toml=toml) as s, trio.open_nursery() as nursery:
+        await nursery.start(s.door.run)
+        s.a.script(steps.silence())
+        stream = await s.open_stream(headers=of_class("kept"))
+        await stream.frame()
+        began = trio.current_time()
+        s.door.drain()
+        await stream.rest()
+        assert (stream.complete, trio.current_time() - began) == (True, 5.0)
+        assert '"code":"shutting_down"' in stream.frames[-1].decode()
+        await s.rest()
+        assert [(each.reason, each.status) for each in s.ended] == [(EndReason.DRAINED, 200)]
+        assert (s.held(), s.failures()) == ({}, 0)

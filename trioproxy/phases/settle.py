@@ -105,7 +105,7 @@ class Settlement:
 
     def begin(self, answer: Answer, early: Keepalive | None = None) -> None:
         """The answer's first byte may go downstream now; where it is `early`, of what comes before the model's."""
-        self.answer = answer
+        self.answer, self._early = answer, early
         self.overhead = answer.overhead
         if answer.whole and self.walk.admission is not None:
             self.walk.admission.stir()
@@ -114,7 +114,7 @@ class Settlement:
         if self.walk.committed is not None:
             self.began()
         elif early is not None:
-            early.began, self._early = self.began, early
+            early.began = self.began
 
     def began(self) -> None:
         """Say that from here on the call costs somebody something, and how much likely: a unary answer has told."""
@@ -209,6 +209,8 @@ class Settlement:
         cancelled = _cancelled(exc)
         if exc is not None and cancelled is None:
             return EndReason.BUG
+        if self._early is not None and self._early.down:
+            return EndReason.DRAINED
         if self.walk.error is not None:
             limited = self.walk.limited and not self.walk.error.deadline
             return EndReason.REFUSED_QUOTA if limited else _exhausted(self.walk.error)
