@@ -19,7 +19,7 @@ def problem(call: Call, walk: Walk, error: ChainExhausted) -> Problem:
     allowed = walk.stand_ins is not None
     if walk.limited:
         # The wait is until anybody may be asked, as in the header: that may be who rests, before the limit has room.
-        wait = None if told.retry_after is None else math.ceil(told.retry_after * 1000)
+        wait = None if error.retry_after is None else math.ceil(error.retry_after * 1000)
         return evolve(told, limited=evolve(walk.stopped(), fallback_allowed=allowed, retry_after_ms=wait))
     channel, model = (walk.records[-1].channel, walk.records[-1].model) if walk.records else _first(walk)
     limited = throttled(call, walk.channels.state[channel].provider or channel, model, told.retry_after)
