@@ -46,6 +46,8 @@ class Keepalive:
             self._patience.cancel("the gateway goes down")
 
     async def receive(self) -> bytes:
+        if self.ended:
+            return b""  # an embedder reads until there is nothing more
         if not self._begun:
             self._begun = True
             return COMMENT
