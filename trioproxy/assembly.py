@@ -15,7 +15,7 @@ from trioproxy.codec.openai_chat import CHAT
 from trioproxy.config.growth import Growth
 from trioproxy.config.limits import Limits as Written
 from trioproxy.config.model import Channel, Config, Model, Params, Rollout
-from trioproxy.config.scopes import Scopes, baselines, queues
+from trioproxy.config.scopes import Scopes, baselines, queues, watched
 from trioproxy.family import Family
 from trioproxy.gateway import Gateway
 from trioproxy.http.client import Origin, Upstream
@@ -60,6 +60,7 @@ def build(
     config: Config, credentials: Mapping[str, str], *, dial: Dial, journal: Journal, wall: Callable[[], float]
 ) -> Gateway:
     """The objects of one configuration. Opens nothing."""
+    config = watched(config) if config.quota.observe else config
     silence = SilenceWatch()
     states = {
         channel.name: _channel(

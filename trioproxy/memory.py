@@ -58,6 +58,7 @@ _READ = (
     "tenant",
     "end_user",
     "model",
+    "fallback",
     "channel",
     "input",
     "cached",
@@ -220,14 +221,24 @@ class Memory:
         if admitter is None:
             return
         quota, now, wall = self.supervisor.quota.state.quota, trio.current_time(), self.wall()
-        for position, began, ended, key_id, tenant, user, model, channel, *tokens, cost in self.store.calls_since(
-            self._since, _READ
-        ):
+        for (
+            position,
+            began,
+            ended,
+            key_id,
+            tenant,
+            user,
+            model,
+            stand_in,
+            channel,
+            *tokens,
+            cost,
+        ) in self.store.calls_since(self._since, _READ):
             usage = Usage(*tokens)
             whole = usage.input + usage.cached
             need = Need(1, whole, usage.output, whole + usage.output, cost or 0, 0)
             at = now - max(0.0, wall - ended)
-            steps = self._callers(admitter, (key_id, tenant, user), model)
+            steps = self._callers(admitter, (key_id, tenant, user), stand_in or model)
             quota.charge(self._behind(position, steps), need, at, began)
             provider: Provider | None = admitter.providers.get(channel)
             if provider is not None and provider.step is not None:

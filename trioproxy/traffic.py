@@ -99,6 +99,7 @@ class ModelTraffic:
             return None
         links = self.own[event.arm]
         own = any(link.channel == last.channel and matches(link.model, last.model) for link in links)
+        own = own and not event.fallback
         seconds = last.started + last.first_content - event.started
         return Outcome(event.refused and own, not own, seconds, event.cost if own else None)
 
@@ -255,6 +256,8 @@ class Traffic:
 
     def _read(self, model: ModelTraffic, event: ExchangeEnded, now: float) -> None:
         switching, last = model.switching, event.attempts[-1]
+        if event.fallback:
+            return  # what another model took tells nothing of this one
         if last.first_content is not None and last.fault is None:
             spent = event.usage, event.cost
             weighed = switching.answered(last.channel, last.started, last.first_content, spent)
@@ -268,6 +271,8 @@ class Traffic:
         limited = first != switching.first
         if limited and not any(channel == switching.first for channel, _ in event.skipped):
             return  # asked elsewhere for another reason: it is on its way back, but not for this caller yet
+        if limited and last.first_content is None:
+            return  # nobody answered, and it may have been another model's channel that failed last
         if switching.asked(limited=limited):
             model.switched(first, "limit" if limited else "recovered", now)
 

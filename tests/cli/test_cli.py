@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from trioproxy.cli import COMMANDS, main
 from trioproxy.config.load import parse_config
+from trioproxy.config.rules import shown
 from trioproxy.config.starter import PROVIDERS
 from trioproxy.policy.access import key_hash
 
@@ -140,6 +141,18 @@ def test_check_looks_for_the_sinks_of_alerts(file: Path) -> None:
     assert "alerts.sinks[1].secret: env NO_SUCH is not set or empty" in result.stderr
     assert "alerts.sinks[1].ca_file: cannot be used" in result.stderr
     assert run("check", file, "--no-secrets").exit_code == 0
+
+
+def test_check_looks_for_the_folders_that_are_written_in(file: Path) -> None:
+    lost = file.parent / "nowhere"
+    file.write_text(f'{GOOD}\n[state]\npath = "{lost}/x.db"\n[control]\nsocket = "{lost}/s"\n')
+    result = run("check", file, env=KEYS)
+    assert result.exit_code == 1
+    for path in ("state.path", "control.socket"):
+        assert f"{path}: {shown(str(lost))} is no folder: make it, or choose another" in result.stderr
+    assert run("check", file, "--no-secrets").exit_code == 0
+    lost.mkdir()
+    assert run("check", file, env=KEYS).exit_code == 0
 
 
 def test_check_tells_all_faults_with_their_lines(file: Path) -> None:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from trioproxy.codec.scrub import GONE, scrub
+from trioproxy.codec.scrub import GONE, MOST, scrub, unquoted
 
 
 @pytest.mark.parametrize(
@@ -44,3 +44,17 @@ def test_bytes_are_scrubbed_alike_and_stay_json() -> None:
 def test_plain_words_stay() -> None:
     text = "This model's maximum context length is 8192 tokens; the risk-free token count was 9000."
     assert scrub(text) == text
+
+
+def test_what_a_provider_quotes_of_a_request_goes_and_names_of_parameters_stay() -> None:
+    request = json.dumps(
+        {"max_completion_tokens": 9, "messages": [{"role": "user", "content": "who is Jörg from\nBerlin"}]}
+    )
+    said = "I will not say who is J\u00f6rg from\nBerlin: max_completion_tokens is too small for a user"
+    assert unquoted(said, request.encode()) == f"I will not say {GONE}: max_completion_tokens is too small for a user"
+    assert unquoted("who is Ilse from", request.encode()) == "who is Ilse from"
+
+
+def test_of_a_request_that_is_too_large_to_look_through_nothing_is_told() -> None:
+    assert unquoted("prompt is too long", b'"' + b"x" * MOST + b'"') == GONE
+    assert unquoted("prompt is too long", b"{broken") == GONE

@@ -1,8 +1,11 @@
 """A step that requires a regression set: refused with the reason until a fresh enough reading of every candidate meets it."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pytest
 import trio
 from trio.testing import MockClock
 
@@ -11,6 +14,18 @@ from tests.scene import NOVEMBER, Scene, scene
 from trioproxy.config.promptset import parse_set
 from trioproxy.journal import Event, RolloutMoved
 from trioproxy.policy.rollout import NoSuchMove, Verb
+
+
+@pytest.fixture(autouse=True)
+def _no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread takes real time, in which the virtual clock would run on for hours."""
+
+    async def at_once(judge: Callable[..., str], *args: Any, abandon_on_cancel: bool) -> str:
+        await trio.lowlevel.checkpoint()
+        return judge(*args)
+
+    monkeypatch.setattr("trioproxy.ops.evidence.trio.to_thread.run_sync", at_once)
+
 
 SET = """
 name = "greetings"

@@ -120,6 +120,7 @@ async def test_what_ends_while_the_state_is_being_kept_counts_once(
     folder: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The accounts are told of one by one here, and calls go on: each counts for those that were told of before it."""
+    autojump_clock.autojump_threshold = 0.01  # the store's thread takes real time, in which a day would go by
     monkeypatch.setattr("trioproxy.memory.PART", 1)
     users = [f"user-{number}" for number in range(200)]
 

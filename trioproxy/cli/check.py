@@ -13,6 +13,7 @@ from trioproxy.cli.reading import FILE, read, tell
 from trioproxy.config.lint import warnings
 from trioproxy.config.load import decode, located, places
 from trioproxy.config.model import Config
+from trioproxy.config.rules import shown
 from trioproxy.config.secrets import credentials, sink_name
 from trioproxy.errors import ConfigError, ConfigFault
 
@@ -20,7 +21,9 @@ from trioproxy.errors import ConfigError, ConfigFault
 @click.command("check")
 @click.argument("file", type=FILE)
 @click.option("--strict", is_flag=True, help="Take warnings for faults.")
-@click.option("--no-secrets", is_flag=True, help="Do not look up keys and certificates, as on a build machine.")
+@click.option(
+    "--no-secrets", is_flag=True, help="Do not look up keys, certificates and folders, as on a build machine."
+)
 def command(file: Path, *, strict: bool, no_secrets: bool) -> None:
     """Tell everything that is wrong with FILE.
 
@@ -48,7 +51,7 @@ def command(file: Path, *, strict: bool, no_secrets: bool) -> None:
 
 
 def _outside(config: Config) -> Iterator[ConfigFault]:
-    """Faults of what the file only points at: keys and certificates."""
+    """Faults of what the file only points at: keys, certificates, programs and folders."""
     try:
         credentials(config, os.environ)
     except ConfigError as exc:
@@ -64,6 +67,17 @@ def _outside(config: Config) -> Iterator[ConfigFault]:
     for index, sink in enumerate(config.alerts.sinks):
         if sink.command and shutil.which(sink.command[0]) is None:
             yield ConfigFault(f"{sink_name(index)}.command", "there is no such program: give its path")
+    yield from _folders(config)
+
+
+def _folders(config: Config) -> Iterator[ConfigFault]:
+    """Where something is to be written, and may not be."""
+    kept = config.state.path if config.state.path != ":memory:" else None
+    spool = config.state.spool
+    for path, named in (("state.path", kept), ("state.spool", spool), ("control.socket", config.control.socket)):
+        if named is not None and not os.access(folder := Path(named).absolute().parent, os.W_OK | os.X_OK):
+            told = "may not be written in" if folder.is_dir() else "is no folder"
+            yield ConfigFault(path, f"{shown(str(folder))} {told}: make it, or choose another")
 
 
 def _leave(file: Path, faults: tuple[ConfigFault, ...], remarks: tuple[ConfigFault, ...]) -> NoReturn:

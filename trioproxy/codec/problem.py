@@ -6,6 +6,7 @@ with a wait that is known, because the chain has already tried every other way.
 """
 
 import math
+from collections.abc import Sequence
 
 from attrs import asdict, evolve, frozen
 
@@ -163,6 +164,11 @@ def problem_of(error: TrioproxyError) -> Problem:
     return Problem(status, type_, code, "internal error of the gateway")
 
 
+def telling(faults: Sequence[Fault]) -> Fault:
+    """Which one of a chain's faults says why nobody answered: the last one that is more than a word of ours."""
+    return next((fault for fault in reversed(faults) if fault.kind not in _TELLS_LITTLE), faults[-1])
+
+
 def render(problem: Problem, request_id: str) -> bytes:
     """The answer's body in the OpenAI dialect: the upstream's own where the client may see it, else our envelope."""
     return problem.body or _envelope(problem, request_id)
@@ -184,8 +190,7 @@ def _of_chain(error: ChainExhausted) -> Problem:
         status, type_, code, _ = FAULTS[FaultKind.DEADLINE]
         return Problem(status, type_, code, "the request's deadline passed before a channel answered")
     if error.faults:
-        telling = [fault for fault in error.faults if fault.kind not in _TELLS_LITTLE] or list(error.faults)
-        return _of_fault(telling[-1], error.retry_after)
+        return _of_fault(telling(error.faults), error.retry_after)
     wait = _whole(error.retry_after)
     status, type_, code, _ = _EXHAUSTED
     return Problem(status, type_, code, "all channels exhausted", None, wait, should_retry=wait is not None)

@@ -9,11 +9,11 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from trioproxy.config.limits import LIMITABLE, PERIODS, Budget, QuotaSettings, Tier
 from trioproxy.config.limits import Limits as Written
-from trioproxy.config.model import Config
+from trioproxy.config.model import ClassPolicy, Config
 from trioproxy.policy.classes import QueuePolicy
 from trioproxy.policy.limits import Dimension, Limits
 from trioproxy.policy.reservation import Rank, Scope, Step
@@ -103,6 +103,21 @@ def baselines(config: Config) -> dict[str, dict[str, float]]:
         for name, rate in tenant.baseline.items():
             assured.setdefault(name, {})[tenant.name] = rate / 60
     return assured
+
+
+def watched(config: Config) -> Config:
+    """The same without pools of classes, where limits only observe: a pool refuses, or lets nobody through."""
+
+    def unpooled(policy: ClassPolicy) -> ClassPolicy:
+        queue = policy.queue
+        return policy if queue is None else evolve(policy, queue=evolve(queue, tokens_per_minute=None))
+
+    return evolve(
+        config,
+        defaults=unpooled(config.defaults),
+        classes={name: unpooled(policy) for name, policy in config.classes.items()},
+        tenants=tuple(evolve(tenant, baseline={}) for tenant in config.tenants),
+    )
 
 
 def limits(

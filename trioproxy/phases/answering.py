@@ -78,14 +78,14 @@ def _told(call: Call, walk: Walk, attempt: Attempt | None, spent: float) -> byte
     )
     if walk.admission is not None:
         lines += walk.admission.lines()
-    if walk.chain.arm:
-        lines += b"x-trioproxy-arm: %b\r\n" % walk.chain.arm.encode()
+    if walk.arm:
+        lines += b"x-trioproxy-arm: %b\r\n" % walk.arm.encode()
     if (queued := walk.queued) is not None:
         lines += QUEUE % (queued * 1000)
-    if walk.stand_in:
-        lines += b"x-trioproxy-fallback: %b\r\n" % safe_value(walk.stand_in)
     if attempt is None:
         return lines
+    if walk.stand_in:
+        lines += b"x-trioproxy-fallback: %b\r\n" % safe_value(walk.stand_in)
     return b"%bx-trioproxy-channel: %b\r\nx-trioproxy-model: %b\r\n" % (
         lines,
         safe_value(attempt.channel.name),

@@ -17,6 +17,7 @@ from trioproxy.call import Call
 from trioproxy.channel import ChannelState, Pass
 from trioproxy.codec.frame import StreamReader
 from trioproxy.codec.ratelimits import telling
+from trioproxy.codec.scrub import unquoted
 from trioproxy.errors import AttemptError, Blame, Fault, FaultKind, Refusal
 from trioproxy.family import Family
 from trioproxy.http.client import Exchange
@@ -225,12 +226,15 @@ class Attempt:
     def record(self) -> AttemptRecord:
         """The attempt as the journal tells it. A unary answer is over when it is here, a stream when it was relayed."""
         end = self.answered if self.decided and self.relay is None else trio.current_time()
+        fault = self.fault or (self.relay.fault if self.relay else None)
+        if fault is not None and fault.blame is Blame.CLIENT and fault.message:  # it may quote the request
+            fault = evolve(fault, message=unquoted(fault.message, self.call.body))
         return AttemptRecord(
             self.channel.name,
             self.model,
             self.started,
             end - self.started,
-            self.fault or (self.relay.fault if self.relay else None),
+            fault,
             self.exchange.reused,
             self.answered - self.started if self.committed else None,
         )

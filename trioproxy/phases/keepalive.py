@@ -11,7 +11,10 @@ import trio
 from attrs import define, field
 
 from trioproxy.call import Call
+from trioproxy.codec.problem import problem_of
+from trioproxy.errors import AttemptError
 from trioproxy.phases.problems import problem
+from trioproxy.phases.relay import DRAINED
 from trioproxy.phases.walk import Walk
 
 COMMENT = b": keepalive\n\n"
@@ -25,6 +28,8 @@ class Keepalive:
     call: Call
     began: Callable[[], None] | None = field(init=False, default=None)  # told once, when an answer begins behind it
     ended: bool = field(init=False, default=False)
+    down: bool = field(init=False, default=False)  # the gateway went down before anything was decided
+    _patience: trio.CancelScope = field(init=False, factory=trio.CancelScope)
     _begun: bool = field(init=False, default=False)
 
     @property
@@ -32,17 +37,26 @@ class Keepalive:
         return not self._begun
 
     def interrupt(self) -> None:
-        """As `Source.interrupt`; where nothing is decided yet there is nothing to say it in."""
+        """As `Source.interrupt`."""
         attempt = self.walk.committed
         if attempt is not None and attempt.relay is not None:
             attempt.relay.interrupt()
+        elif not self.walk.decided.is_set():
+            self.down = True
+            self._patience.cancel("the gateway goes down")
 
     async def receive(self) -> bytes:
+        if self.ended:
+            return b""  # an embedder reads until there is nothing more
         if not self._begun:
             self._begun = True
             return COMMENT
-        with trio.move_on_after(self.call.policy.keepalive_after):
-            await self.walk.decided.wait()
+        if not self.down:
+            with trio.move_on_after(self.call.policy.keepalive_after) as self._patience:
+                await self.walk.decided.wait()
+        if self.down:
+            self.ended = True
+            return self.call.endpoint.dialect.error_frame(problem_of(AttemptError(DRAINED)))
         if not self.walk.decided.is_set():
             return COMMENT
         attempt = self.walk.committed

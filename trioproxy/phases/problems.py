@@ -1,5 +1,7 @@
 """What the caller of a walk without an answer is told; a 429 says the same whoever refused."""
 
+import math
+
 from attrs import evolve
 
 from trioproxy.call import Call
@@ -16,9 +18,13 @@ def problem(call: Call, walk: Walk, error: ChainExhausted) -> Problem:
         return told
     allowed = walk.stand_ins is not None
     if walk.limited:
-        return evolve(told, limited=evolve(walk.stopped(), fallback_allowed=allowed))
+        # The wait is until anybody may be asked, as in the header: that may be who rests, before the limit has room.
+        wait = None if error.retry_after is None else math.ceil(error.retry_after * 1000)
+        return evolve(told, limited=evolve(walk.stopped(), fallback_allowed=allowed, retry_after_ms=wait))
     channel, model = (walk.records[-1].channel, walk.records[-1].model) if walk.records else _first(walk)
     limited = throttled(call, walk.channels.state[channel].provider or channel, model, told.retry_after)
+    if not walk.records:
+        limited = evolve(limited, gateway_decision="rejected_before_dispatch")
     estimate = walk.admission.estimate if walk.admission is not None else None
     if estimate is not None:
         limited = evolve(limited, estimated_input_tokens=estimate.input, estimated_output_tokens=estimate.output)

@@ -39,8 +39,8 @@ class Telling:
             kind = RefusalKind.CLASS_PAUSED if incident else kind
             refusal = Refusal(kind, message, limited=self._crowd(turn))
             refusal.lines = self.lines
-            if wait is None and turn.denial is not None and turn.denial.binding.wait < math.inf:
-                wait = turn.denial.binding.wait
+            if wait is None and refusal.limited is not None and refusal.limited.retry_after_ms is not None:
+                wait = refusal.limited.retry_after_ms / 1000  # what the body says, the header says
         if wait is not None and wait < math.inf:
             refusal.retry_after = wait
             assert refusal.limited is not None

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from trioproxy.answer import Answer
 from trioproxy.call import Call, Caller, Request
-from trioproxy.errors import Blame, ChainExhausted, Fault, FaultKind, Limited, Refusal, RefusalKind
+from trioproxy.codec.problem import telling
+from trioproxy.errors import Blame, ChainExhausted, FaultKind, Limited, Refusal, RefusalKind
 from trioproxy.journal import AnswerBegan, EndReason, ExchangeEnded, Journal, Usage
 from trioproxy.phases.admit import Admission
 from trioproxy.phases.keepalive import Keepalive
@@ -33,6 +34,7 @@ AUTH = {
 }
 
 LATE = {FaultKind.DEADLINE: EndReason.DEADLINE, FaultKind.DRAINED: EndReason.DRAINED}
+SAID = {EndReason.DRAINED: 503}  # where there was no answer yet, by the door, in its own words
 EVIDENCE = {EndReason.ANSWERED, EndReason.CUT_AFTER_COMMIT}
 
 
@@ -69,18 +71,19 @@ def broken_off(journal: Journal, request: Request, exc: BaseException, *, reques
     """The record of a request that ended by a bug, or by its caller's leaving, before it was understood."""
     cancelled = _cancelled(exc)
     reason = EndReason.BUG if cancelled is None else _gone(cancelled)
-    journal.emit(replace(_unasked(request, request_id, caller), reason=reason))
+    journal.emit(replace(_unasked(request, request_id, caller), reason=reason, status=SAID.get(reason, 0)))
 
 
 def left_early(journal: Journal, call: Call, walk: Walk | None, exc: BaseException) -> None:
     """The record of a call that ended so while it was being admitted, in the queue of its class as a rule."""
     cancelled = _cancelled(exc)
+    reason = EndReason.BUG if cancelled is None else _gone(cancelled)
     duration = trio.current_time() - call.started
     journal.emit(
         ExchangeEnded(
             call.request_id,
-            EndReason.BUG if cancelled is None else _gone(cancelled),
-            0,
+            reason,
+            SAID.get(reason, 0),
             call.endpoint.path,
             call.facts.model,
             call.facts.stream,
@@ -123,13 +126,14 @@ class Settlement:
     journal: Journal
     answer: Answer | None = field(init=False, default=None)
     overhead: float = field(init=False, default=0.0)
+    _early: Keepalive | None = field(init=False, default=None)
 
     def __enter__(self) -> Self:
         return self
 
     def begin(self, answer: Answer, early: Keepalive | None = None) -> None:
         """The answer's first byte may go downstream now; where it is `early`, of what comes before the model's."""
-        self.answer = answer
+        self.answer, self._early = answer, early
         self.overhead = answer.overhead
         if answer.whole and self.walk.admission is not None:
             self.walk.admission.stir()
@@ -168,6 +172,8 @@ class Settlement:
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._early is not None:  # it is the answer's, and the answer is ours: a cycle with all of the call in it
+            self._early.began = None
         reason = self._reason(exc)
         usage = self._usage()
         cost = self._cost(usage)
@@ -213,9 +219,9 @@ class Settlement:
             estimated_input=0 if admission is None else admission.estimate.input,
             estimated_output=0 if admission is None else admission.estimate.output,
             session=call.session,
-            arm=self.walk.chain.arm,
+            arm=self.walk.arm,
             preferred_cost=self._preferred_cost(usage),
-            refused=bool(self.walk.chain.arm) and self.walk.committed is not None and self.walk.committed.refused,
+            refused=bool(self.walk.arm) and self.walk.committed is not None and self.walk.committed.refused,
             queued=self.walk.queued or 0.0,
             fallback=self.walk.stand_in if self.walk.committed is not None else "",
             user="" if admission is None else admission.way.user,
@@ -225,12 +231,14 @@ class Settlement:
     def _status(self, reason: EndReason) -> int:
         if self.answer is not None:
             return self.answer.status
-        return 503 if reason is EndReason.DRAINED else 0  # said by the door, in its own words
+        return SAID.get(reason, 0)
 
     def _reason(self, exc: BaseException | None) -> EndReason:
         cancelled = _cancelled(exc)
         if exc is not None and cancelled is None:
             return EndReason.BUG
+        if self._early is not None and self._early.down:
+            return EndReason.DRAINED
         if self.walk.error is not None:
             limited = self.walk.limited and not self.walk.error.deadline
             return EndReason.REFUSED_QUOTA if limited else _exhausted(self.walk.error)
@@ -266,7 +274,7 @@ class Settlement:
 
     def _preferred_cost(self, usage: Usage) -> int | None:
         """What the detour's tokens would have cost at the channel of first choice; None where there was no detour."""
-        attempt, first = self.walk.committed, self.walk.chain.first
+        attempt, first = self.walk.committed, self.walk.own.first
         if attempt is None or first is None or attempt.channel.name == first.channel:
             return None
         tariff = self.walk.channels.state[first.channel].tariff
@@ -276,8 +284,8 @@ class Settlement:
 def _exhausted(error: ChainExhausted) -> EndReason:
     if error.deadline:
         return EndReason.DEADLINE
-    last: Fault | None = error.faults[-1] if error.faults else None
-    if last is not None and last.blame is Blame.CLIENT and last.kind is not FaultKind.DEADLINE:
+    told = telling(error.faults) if error.faults else None
+    if told is not None and told.blame is Blame.CLIENT and told.kind is not FaultKind.DEADLINE:
         return EndReason.REJECTED_UPSTREAM
     return EndReason.CHAIN_EXHAUSTED
 

@@ -40,6 +40,8 @@ class Walk:
     admission: Admission | None = None
     stand_ins: StandIns | None = None  # None where no other model may answer
     stand_in: str = field(init=False, default="")  # the model whose chain this is, where it is not the one asked for
+    own: Chain = field(init=False)  # of the model asked for
+    arm: str = field(init=False)  # of its rollout; "" too where nobody of it could be asked for lack of a turn
     committed: Attempt | None = field(init=False, default=None)
     error: ChainExhausted | None = field(init=False, default=None)
     decided: trio.Event = field(init=False, factory=trio.Event)
@@ -61,6 +63,8 @@ class Walk:
 
     def _set_out(self, chain: Chain) -> None:
         self.chain = chain
+        if not self.stand_in:
+            self.own, self.arm = chain, chain.arm
         self._steps = [*chain.steps, *chain.beyond]
         self._left = iter(self._steps)
         self._places = len(chain.steps)
@@ -91,8 +95,10 @@ class Walk:
             raise refused
         self._waited = refused.queued
         self._turn_to(stand_in)
+        self.arm = ""
 
     def _turn_to(self, stand_in: StandIn) -> None:
+        self.skipped = [*self.chain.skipped, *self.skipped]
         self.stand_in = self.rewrite_model = stand_in.model
         self.admission = stand_in.admission
         held = None if self.admission is None else self.admission.turn
