@@ -90,6 +90,8 @@ async def _walk(line: Line, call: Call, request: Request) -> Walk:
     route, chain = await line.router.chain(call, trio.current_time())
     public_name = call.facts.model if route.model.rewrite_model else None
     walk = Walk(call, chain, line.router.channels, line.wall, line.router.exhausted, public_name)
+    if route.model.on_exhausted != "error":
+        walk.policy = route.model
     user = request.headers.get(END_USER, b"")
     if route.model.fallback:
         walk.stand_ins = StandIns.of(call, route.model, line.router, line.admitter, user=user)

@@ -33,6 +33,7 @@ AUTH = {
 }
 
 LATE = {FaultKind.DEADLINE: EndReason.DEADLINE, FaultKind.DRAINED: EndReason.DRAINED}
+INSTEAD = {"answer": EndReason.DEGRADED, "defer": EndReason.DEFERRED}
 EVIDENCE = {EndReason.ANSWERED, EndReason.CUT_AFTER_COMMIT}
 
 
@@ -190,6 +191,7 @@ class Settlement:
             queued=self.walk.queued or 0.0,
             fallback=self.walk.stand_in if self.walk.committed is not None else "",
             user="" if admission is None else admission.way.user,
+            note=self.walk.why,
         )
         return _limited(record, self.walk.stopped()) if reason is EndReason.REFUSED_QUOTA else record
 
@@ -203,6 +205,8 @@ class Settlement:
         if exc is not None and cancelled is None:
             return EndReason.BUG
         if self.walk.error is not None:
+            if self.walk.instead:
+                return INSTEAD[self.walk.instead]
             limited = self.walk.limited and not self.walk.error.deadline
             return EndReason.REFUSED_QUOTA if limited else _exhausted(self.walk.error)
         attempt, answer = self.walk.committed, self.answer
