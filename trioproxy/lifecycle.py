@@ -24,6 +24,7 @@ from trioproxy.phases import answering, settle
 from trioproxy.phases.admit import END_USER, Admitter
 from trioproxy.phases.authenticate import ANONYMOUS, Keyring
 from trioproxy.phases.classify import Classifier
+from trioproxy.phases.deferral import Deferral
 from trioproxy.phases.fallback import StandIns
 from trioproxy.phases.keepalive import Keepalive
 from trioproxy.phases.route import Router
@@ -42,21 +43,26 @@ class Line:
     wall: Callable[[], float]
     admitter: Admitter | None = None  # None where nothing is limited
     store: Store | None = None  # None where nothing is kept
+    deferral: Deferral | None = None  # None where nothing is put off
 
 
 @asynccontextmanager
-async def exchange(line: Line, request: Request, endpoint: Endpoint) -> AsyncGenerator[Answer]:
-    """One request and its answer.
+async def exchange(
+    line: Line, request: Request, endpoint: Endpoint, *, owner: str | None = None
+) -> AsyncGenerator[Answer]:
+    """One request and its answer. `owner` is the id of the key behind a call that was put off, and is done now.
 
     The answer is good inside the block only. Cancelling the block is how a caller leaves: the upstream connection is closed
     at once, and no channel is blamed for it.
     """
     request_id = line.classifier.request_id(request.headers)
     caller = ANONYMOUS
+    deferral = line.deferral if owner is None else None
     try:
-        caller = line.keyring.caller(request.headers, line.wall())
+        wall = line.wall()
+        caller = line.keyring.caller(request.headers, wall) if owner is None else line.keyring.named(owner, wall)
         call = line.classifier.call(request, endpoint, caller, request_id)
-        walk = await _walk(line, call, request)
+        walk = await (_walk(line, call, request) if deferral is None else _walk_or_202(line, call, request, deferral))
     except Refusal as refusal:
         answer = answering.refusal(refusal, endpoint.dialect, request_id)
         settle.refused(line.journal, request, answer, request_id=request_id, caller=caller)
@@ -65,17 +71,26 @@ async def exchange(line: Line, request: Request, endpoint: Endpoint) -> AsyncGen
     except BaseException as exc:
         settle.broken_off(line.journal, request, exc, request_id=request_id, caller=caller)
         raise
+    if isinstance(walk, Answer):
+        settle.put_off(line.journal, call, walk)
+        yield walk
+        return
+    if owner is not None:
+        walk.policy = None  # what it ends with is looked at by who began it
     with settle.Settlement(call, walk, line.journal) as settlement:
         if not call.facts.stream:
             async with trio.open_nursery() as nursery:
                 await walk.go(nursery)
             # Its last attempt has ended with the nursery, so a unary answer is whole and holds nothing upstream.
-            settlement.begin(answer := answering.answer(call, walk, None))
+            later = None if walk.error is None or deferral is None else await deferral.exhausted(call, walk, request)
+            settlement.begin(answer := later or answering.answer(call, walk, None))
             yield answer
             return
         async with trio.open_nursery() as nursery:
             keepalive = await _decide(walk, call, nursery)
-            settlement.begin(answer := answering.answer(call, walk, keepalive), keepalive)
+            late = keepalive is not None or walk.error is None  # behind a keep-alive a 200 has gone out
+            later = None if late or deferral is None else await deferral.exhausted(call, walk, request)
+            settlement.begin(answer := later or answering.answer(call, walk, keepalive), keepalive)
             yield answer
             if walk.committed is not None and walk.committed.relay is not None:
                 await walk.committed.relay.linger()
@@ -98,6 +113,20 @@ async def _walk(line: Line, call: Call, request: Request) -> Walk:
     if line.admitter is not None:
         await walk.enter(line.admitter, route.model, user, partial(line.router.now, call.facts.model, call))
     return walk
+
+
+async def _walk_or_202(line: Line, call: Call, request: Request, deferral: Deferral) -> Walk | Answer:
+    """The walk of a call; or what it is told where it was put off, now or before. Raises `Refusal`."""
+    known = await deferral.known(call, request)
+    if known is not None:
+        return known
+    try:
+        return await _walk(line, call, request)
+    except Refusal as refusal:
+        put_off = await deferral.turned_away(call, refusal.with_traceback(None), request)
+        if put_off is None:
+            raise
+        return put_off
 
 
 async def _decide(walk: Walk, call: Call, nursery: trio.Nursery) -> Keepalive | None:

@@ -52,7 +52,9 @@ def answer(call: Call, walk: Walk, early: Source | None) -> Answer:
     said = degraded(call, walk, told, walk.error)
     if said is not None:
         form = _STREAM if call.facts.stream else _JSON
-        return Answer(200, b"%b%bx-trioproxy-degraded: answer\r\n" % (form, _told(call, walk, None)), said)
+        return Answer(
+            200, b"%b%bx-trioproxy-degraded: answer\r\n" % (form, _told(call, walk, None)), said, error=walk.error
+        )
     lines = b"%b%b%b" % (_JSON, _told(call, walk, None), _retry_lines(told))
     body = call.endpoint.dialect.render_error(told, call.request_id)
     return Answer(told.status, lines, body, error=walk.error)

@@ -51,6 +51,30 @@ def refused(journal: Journal, request: Request, answer: Answer, *, request_id: s
     journal.emit(evolve(record, status=answer.status, note=refusal.kind.value))
 
 
+def put_off(journal: Journal, call: Call, answer: Answer) -> None:
+    """The record of a call that was put off before any channel was asked, or that had been before."""
+    error, now = answer.error, trio.current_time()
+    journal.emit(
+        ExchangeEnded(
+            call.request_id,
+            EndReason.DEFERRED,
+            answer.status,
+            call.endpoint.path,
+            call.facts.model,
+            call.facts.stream,
+            call.caller.key_id,
+            call.caller.tenant,
+            call.traffic_class,
+            started=call.started,
+            duration=now - call.started,
+            overhead=now - call.started,
+            session=call.session,
+            queued=error.queued if isinstance(error, Refusal) else 0.0,
+            note=error.kind.value if isinstance(error, Refusal) else "repeated",
+        )
+    )
+
+
 def _limited(record: ExchangeEnded, limited: Limited) -> ExchangeEnded:
     """The same record with the limit that refused the call."""
     return evolve(
