@@ -33,8 +33,10 @@ async def done(s: Scene, url: str, headers: Headers = ()) -> Reply:
 async def polled(s: Scene, url: str, headers: Headers, enough: Callable[[Reply], bool]) -> Reply:
     """What the desk says, once it is that; asked again and again, as callers do."""
     with trio.fail_after(10):
-        while not enough(reply := await s.get(url, headers)):
-            await trio.sleep(0.02)  # noqa: ASYNC110 - the store's thread works in real time
+        while not enough(  # noqa: ASYNC110 - the store's thread works in real time
+            reply := await s.get(url, headers)
+        ):
+            await trio.sleep(0.02)
     return reply
 
 

@@ -16,7 +16,7 @@ from attrs import define, field
 from trioproxy.answer import Answer
 from trioproxy.call import Request
 from trioproxy.config.deferred import Deferring
-from trioproxy.errors import ChainExhausted
+from trioproxy.errors import ChainExhausted, Refusal, RefusalKind
 from trioproxy.gateway import Gateway
 from trioproxy.journal import BreakerMoved, Event, ProbeRan
 from trioproxy.ops.results import Results
@@ -30,6 +30,7 @@ T = TypeVar("T")
 # Seconds between two looks at what may be done now, where nothing tells that there is something: while some wait, and while none do.
 LOOK, IDLE = 1.0, 15.0
 AGAIN = 1.0  # seconds until the store is asked again that was in trouble, and before a second run; doubling
+QUEUES = frozenset({RefusalKind.QUEUE_FULL, RefusalKind.QUEUE_TIMEOUT, RefusalKind.CLASS_PAUSED})
 TIDY = 5.0  # seconds between two looks at what is too old
 
 
@@ -114,6 +115,7 @@ class Performer:
             outcome = await self._performed(work)
             if isinstance(outcome, float):
                 await self._sure(partial(deferred.put_back, work=work, not_before=self.wall() + outcome))
+                self.stirred()  # somebody waits again
                 return
             status, body = outcome
             await self._sure(partial(deferred.finish, work=work, status=status, result=body, now=self.wall()))
@@ -157,6 +159,8 @@ class Performer:
 
 
 def _told(answer: Answer) -> float:
-    """The seconds that an answer asks to wait for."""
+    """The seconds that an answer asks to wait for. A queue's are for those who would stand in it, and places come sooner."""
+    if isinstance(answer.error, Refusal) and answer.error.kind in QUEUES:
+        return 0.0
     said: Sequence[str] = [value for name, value in answer.headers if name == "retry-after"]
     return float(said[0]) if said else 0.0
