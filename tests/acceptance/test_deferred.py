@@ -1,51 +1,20 @@
 """Where no channel answers, a call may be put off: stored, answered 202, done when a channel is back, fetched by its tenant alone."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import trio
 
+from tests.acceptance.deferring import DEFER, DOWN, QUICK, done, polled, removed, state
 from tests.acceptance.limited import bearer, key
 from tests.fakes import steps
 from tests.fakes.client import Reply
-from tests.fakes.upstream import Headers
-from tests.scene import CHAT, Scene, scene
+from tests.scene import CHAT, scene
 from trioproxy.call import Request
 from trioproxy.journal import EndReason
 
-DEFER = 'on_exhausted = "defer"\n'
-QUICK = "[defaults]\nbreaker = { failures = 1, window = 0.0, open_for = 0.2, probes = 1 }\n"
-DOWN = steps.error(503)
 TWO = key("k", 'tenant = "acme"') + key("k2", 'tenant = "acme"') + key("other", 'tenant = "rival"')
-
-
-def state(folder: Path) -> str:
-    return f'[state]\npath = "{folder / "ledger.db"}"\nsnapshot_every = 0.1\n'
-
-
-async def done(s: Scene, url: str, headers: Headers = ()) -> Reply:
-    """Its end."""
-    return await polled(s, url, headers, lambda reply: reply.status != 202)
-
-
-async def polled(s: Scene, url: str, headers: Headers, enough: Callable[[Reply], bool]) -> Reply:
-    """What the desk says, once it is that; asked again and again, as callers do."""
-    with trio.fail_after(10):
-        while not enough(  # noqa: ASYNC110 - the store's thread works in real time
-            reply := await s.get(url, headers)
-        ):
-            await trio.sleep(0.02)
-    return reply
-
-
-async def removed(s: Scene, url: str, headers: Headers = ()) -> Reply:
-    client = await s.client()
-    await client.wire.send(client.request("DELETE", url, None, headers))
-    reply = await client.reply()
-    client.close()
-    return reply
 
 
 @pytest.mark.parametrize("streamed", [False, True])

@@ -86,8 +86,15 @@ class Performer:
             work = await self._claimed()
             if work is not None:
                 return work
-            with trio.move_on_after(LOOK if self._waited_for else IDLE):
+            with trio.move_on_after(self._pause()):
                 await self._wake.wait()
+
+    def _pause(self) -> float:
+        """Seconds until the next look, where nothing happens until then."""
+        if not self._waited_for:
+            return IDLE
+        ends = (until - trio.current_time() for until, _ in self._resting.values())
+        return min([LOOK, *(left for left in ends if left > 0)])
 
     async def _claimed(self) -> Work | None:
         spool, now = self._spool, self.wall()

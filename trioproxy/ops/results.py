@@ -28,7 +28,7 @@ from trioproxy.store.database import DatabaseTrouble
 from trioproxy.store.deferred import Deferred
 from trioproxy.store.store import Store
 
-LOOK = 5.0  # seconds between two looks at what is owed
+IDLE, SOON = 15.0, 0.05  # seconds between two looks at what is owed, at most and at least
 TOGETHER = 8  # posted at once; a receiver that hangs holds so many up for its timeout
 
 
@@ -50,12 +50,11 @@ class Results:
         """Tell until cancelled; what is owed then is told by the next life."""
         while self.hooks:
             self._wake = trio.Event()
-            if not await self._told():
-                with trio.move_on_after(LOOK):
-                    await self._wake.wait()
+            with trio.move_on_after(await self._told()):
+                await self._wake.wait()
 
-    async def _told(self) -> bool:
-        """Try what is due; whether there was anything."""
+    async def _told(self) -> float:
+        """Try what is due; how long until there is more."""
         spool, now = self.store.writer.importer.number, self.wall()
         try:
             due = await self.store.query(partial(deferred.owed, spool=spool, now=now, most=TOGETHER))
@@ -65,9 +64,10 @@ class Results:
                     nursery.start_soon(self._try, each, outcomes)
             for note in outcomes:
                 await self.store.run(note)
+            at = await self.store.query(partial(deferred.next_owed, spool=spool))
         except DatabaseTrouble:
-            return False  # it is owed still, and told again
-        return bool(due)
+            return IDLE  # it is owed still, and told again
+        return IDLE if at is None else min(IDLE, max(SOON, at - self.wall()))
 
     async def _try(self, end: Deferred, outcomes: list[Callable[..., None]]) -> None:
         known = self.hooks.get(end.hook)

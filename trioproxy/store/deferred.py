@@ -255,6 +255,12 @@ def owed(database: Database, spool: int, now: float, most: int) -> list[Deferred
     return [Deferred.of(row) for row in rows]
 
 
+def next_owed(database: Database, spool: int) -> float | None:
+    """When the next end is to be told; None where none is owed."""
+    ((at,),) = database.execute("SELECT min(next_try) FROM deferred WHERE spool = ? AND owed = 1", (spool,))
+    return None if at is None else float(at)
+
+
 def told(database: Database, id_: str) -> None:
     """Its end has been told, or nobody wants to hear of it."""
     database.execute("UPDATE deferred SET owed = 0, tries = tries + 1 WHERE id = ?", (id_,))
