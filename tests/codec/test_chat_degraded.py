@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from trioproxy.codec.chat_facts import facts_of
 from trioproxy.codec.openai_chat import CHAT
 
+FIXED: set[str] = {"model", "messages", "stream", "stream_options", "n", "max_tokens", "max_completion_tokens", "user"}
+NAMES = st.text(min_size=1).filter(lambda name: str(name) not in FIXED)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
@@ -32,7 +34,7 @@ def test_whatever_the_text_it_is_an_answer_that_the_gateway_itself_would_take(
     assert {choice["finish_reason"] for choice in answer["choices"]} == {"stop"}
 
 
-@given(st.dictionaries(st.text(min_size=1).filter(lambda name: name not in FIXED), JSON), st.booleans(), st.booleans())
+@given(st.dictionaries(NAMES, JSON), st.booleans(), st.booleans())
 def test_a_streamed_request_becomes_whole_and_is_the_same_otherwise(
     others: dict[str, object], streamed: bool, last: bool
 ) -> None:
@@ -43,6 +45,3 @@ def test_a_streamed_request_becomes_whole_and_is_the_same_otherwise(
     expected.pop("stream_options", None)
     assert json.loads(whole) == (expected | {"stream": False} if streamed else expected)
     assert not facts_of(whole).stream
-
-
-FIXED = {"model", "messages", "stream", "stream_options", "n", "max_tokens", "max_completion_tokens", "user"}

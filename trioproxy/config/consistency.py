@@ -132,7 +132,8 @@ def _rollouts(parts: Parts) -> Iterator[Finding]:
 def _degraded(parts: Parts) -> Iterator[Finding]:
     """What is delivered where no channel answers, and who is told of it."""
     hooks = dict(enumerate(parts.deferred.webhooks))
-    yield from _twice("deferred.webhooks", "name", ((index, hook.name) for index, hook in hooks.items()))
+    for (_, *rest), message in _twice("deferred.webhooks", "name", ((at, hook.name) for at, hook in hooks.items())):
+        yield ("deferred", "webhooks", *rest), message
     known = {hook.name for hook in hooks.values()}
     for index, model in parts.models.items():
         path = ("models", index)
