@@ -122,11 +122,12 @@ async def _walk_or_202(line: Line, call: Call, request: Request, deferral: Defer
         return known
     try:
         return await _walk(line, call, request)
-    except Refusal as refusal:
-        put_off = await deferral.turned_away(call, refusal.with_traceback(None), request)
-        if put_off is None:
-            raise
-        return put_off
+    except Refusal as exc:
+        refusal = exc.with_traceback(None)  # which has this frame in it
+    put_off = await deferral.turned_away(call, refusal, request)
+    if put_off is None:
+        raise refusal
+    return put_off
 
 
 async def _decide(walk: Walk, call: Call, nursery: trio.Nursery) -> Keepalive | None:

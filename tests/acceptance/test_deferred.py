@@ -30,6 +30,7 @@ async def test_it_is_accepted_done_when_a_channel_is_back_and_fetched(streamed: 
         assert int(reply.headers["retry-after"]) >= 1
         assert told["expires_at"] - told["created_at"] == 86_400
         assert "x-should-retry" not in reply.headers
+        await s.rest(0.05)
         ended = s.ended[0]
         assert (ended.reason, ended.status, ended.note, ended.cost) == (
             EndReason.DEFERRED,
@@ -143,7 +144,7 @@ async def test_a_repetition_after_the_end_is_no_second_call(tmp_path: Path) -> N
         assert (again.status, again.json["id"], again.json["status"]) == (202, told["id"], "done")
         assert s.a.hits == 2
         await s.rest(0.05)
-        assert s.ended[-1].note == "repeated"
+        assert "repeated" in [ended.note for ended in s.ended]
 
 
 async def test_classes_go_before_age(tmp_path: Path) -> None:
@@ -178,7 +179,9 @@ async def test_beyond_the_bounds_there_is_an_error_that_says_so(bounds: str, sai
         assert [reply.status for reply in replies] == [202, 202, 503, 503]
         assert replies[-1].json["error"]["code"] == "deferral_full"
         assert said in replies[-1].json["error"]["message"]
-        assert (s.ended[-1].reason, s.ended[-1].note) == (EndReason.CHAIN_EXHAUSTED, "deferral_full")
+        await s.rest(0.05)
+        refused = [ended for ended in s.ended if not ended.request_id.startswith("dfr_")][-1]
+        assert (refused.reason, refused.note) == (EndReason.CHAIN_EXHAUSTED, "deferral_full")
 
 
 async def test_a_call_that_its_queue_turned_away_is_put_off(tmp_path: Path) -> None:
@@ -195,8 +198,8 @@ async def test_a_call_that_its_queue_turned_away_is_put_off(tmp_path: Path) -> N
             await trio.sleep(0.05)
             second = await s.post()
         assert (second.status, replies[0].status) == (202, 200)
-        assert (s.ended[0].reason, s.ended[0].note) == (EndReason.DEFERRED, "queue_full")
         end = await done(s, second.json["poll_url"])
+        assert ("deferred", "queue_full") in [(ended.reason.value, ended.note) for ended in s.ended]
         assert end.json["result"]["body"]["choices"][0]["message"]["content"] == "second"
 
 
@@ -207,8 +210,7 @@ async def test_a_tenant_s_limits_hold_for_what_was_put_off(tmp_path: Path) -> No
         urls = [(await s.post(headers=bearer())).json["poll_url"] for _ in range(2)]
         first = await done(s, urls[0], bearer())
         assert first.json["result"]["status"] == 200
-        await s.rest(1.2)
-        assert (await s.get(urls[1], bearer())).status == 202
+        await polled(s, urls[1], bearer(), lambda reply: reply.json["runs"] > 0 and reply.json["status"] == "pending")
         assert s.ended[-1].reason is EndReason.REFUSED_QUOTA
         s.wall += 86_000
         assert (await done(s, urls[1], bearer())).json["result"]["status"] == 200

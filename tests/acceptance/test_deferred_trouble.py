@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import hmac
+import threading
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ from tests.store.test_kept import rows
 from tests.store.test_trouble import emptied, full, store
 from trioproxy.call import Request
 from trioproxy.journal import EndReason
+from trioproxy.phases import deferral
+from trioproxy.store.writer import Job
 
 PATIENT = "[defaults]\nbreaker = { failures = 100000 }\n"
 HOOK = '[[deferred.webhooks]]\nname = "ours"\nurl = "http://hook.test/results?x=1"\nsecret = { env = "S" }\n'
@@ -165,3 +168,25 @@ async def test_what_is_owed_is_told_by_the_next_life(tmp_path: Path) -> None:
                 await trio.sleep(0.02)
         assert receiver.requests[0].headers["webhook-id"] == url.rpartition("/")[2]
         assert s.a.hits == 0
+
+
+async def test_a_disk_that_hangs_is_waited_for_no_longer_than_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deferral, "PATIENCE", 0.2)
+    async with scene("a", toml=QUICK + state(tmp_path), model=DEFER) as s:
+        s.a.script(DOWN)
+        stuck = threading.Event()
+        store(s).writer.ask(Job(lambda _database: stuck.wait(5), lambda _result, _trouble: None))
+        reply = await s.post()
+        assert (reply.status, reply.json["error"]["code"]) == (503, "ledger_unavailable")
+        stuck.set()
+        assert (await polled_post(s, [{"role": "user", "content": "hello"}])).startswith("dfr_")
+
+
+async def test_a_result_that_is_no_json_is_told_as_text(tmp_path: Path) -> None:
+    async with scene("a", toml=QUICK + state(tmp_path), model=DEFER) as s:
+        s.a.script(DOWN, steps.error(400, b"<p>no \xff</p>", [("content-type", "text/html")]))
+        end = await done(s, (await s.post()).json["poll_url"])
+        assert (end.status, end.json["result"]["status"]) == (200, 400)
+        assert end.json["result"]["body"]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
+import msgspec
 import trio
 from attrs import define, field
 
@@ -30,6 +31,7 @@ T = TypeVar("T")
 # Seconds between two looks at what may be done now, where nothing tells that there is something: while some wait, and while none do.
 LOOK, IDLE = 1.0, 15.0
 AGAIN = 1.0  # seconds until the store is asked again that was in trouble, and before a second run; doubling
+MOST = 1024  # models that rest
 QUEUES = frozenset({RefusalKind.QUEUE_FULL, RefusalKind.QUEUE_TIMEOUT, RefusalKind.CLASS_PAUSED})
 TIDY = 5.0  # seconds between two looks at what is too old
 
@@ -98,12 +100,12 @@ class Performer:
 
     async def _claimed(self) -> Work | None:
         spool, now = self._spool, self.wall()
-        eager, self._eager = self._eager, False
         try:
             self._waited_for = await self.store.query(partial(deferred.models, spool=spool, now=now))
             wanted = [model for model in self._waited_for if self._may(model)]
             if not wanted:
                 return None
+            eager, self._eager = self._eager, False
             return await self.store.run(partial(deferred.claim, spool=spool, wanted=wanted, now=now, eager=eager))
         except DatabaseTrouble:
             return None
@@ -142,8 +144,10 @@ class Performer:
             return pause
         if answer.status != 429 and answer.status < 500:
             self._resting.pop(work.model, None)
-            return answer.status, body
+            return answer.status, _json(body)
         if isinstance(answer.error, ChainExhausted):
+            if len(self._resting) > MOST:  # callers may invent names where a pattern takes them
+                self._resting.clear()
             failures = self._resting.get(work.model, (0.0, 0))[1] + 1
             rest = min(self.settings.longest_wait, AGAIN * 2.0 ** min(failures - 1, 20))
             self._resting[work.model] = (trio.current_time() + rest, failures)
@@ -163,6 +167,15 @@ class Performer:
                 return await self.store.run(work)
             except DatabaseTrouble:
                 await trio.sleep(AGAIN)
+
+
+def _json(body: bytes) -> bytes:
+    """A result stands inside of what is told of it, so it has to be JSON: a provider's own error body may be anything."""
+    try:
+        msgspec.json.decode(body, type=msgspec.Raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return msgspec.json.encode(body.decode("utf-8", "replace"))
+    return body
 
 
 def _told(answer: Answer) -> float:

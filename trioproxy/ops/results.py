@@ -48,7 +48,7 @@ class Results:
 
     async def run(self) -> None:
         """Tell until cancelled; what is owed then is told by the next life."""
-        while self.hooks:
+        while True:
             self._wake = trio.Event()
             with trio.move_on_after(await self._told()):
                 await self._wake.wait()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 import msgspec
+import trio
 from attrs import define
 
 from trioproxy.answer import Answer
@@ -37,6 +38,7 @@ IDEMPOTENCY = b"idempotency-key"
 KEPT = (*FORWARDED, b"x-trioproxy-class", SESSION, END_USER)
 # Turned away by the line of its class. A limit or a budget of the caller's own is no matter of capacity.
 TURNED_AWAY = frozenset({RefusalKind.QUEUE_FULL, RefusalKind.QUEUE_TIMEOUT, RefusalKind.CLASS_PAUSED})
+PATIENCE = 10.0  # seconds for the store; a lock is told after one
 SHORTEST, LONGEST = 1, 60  # seconds between two looks at what has become of it
 
 _GIVEN = re.compile(rb"[\x21-\x7e]([\x20-\x7e]{0,253}[\x21-\x7e])?")
@@ -113,12 +115,17 @@ class Deferral:
     async def _stored(self, call: Call, policy: Model, request: Request, why: str) -> Deferred:
         """Raises `Refusal`; durable when it returns."""
         put = self._put(call, policy, request)
+        unstored = f"{why}; and the call could not be stored to be done later"
+        outcome: Deferred | str | None = None
         try:
-            outcome = await self.store.run(partial(deferred.accept, spool=self._spool, put=put, bounds=self.bounds))
+            with trio.move_on_after(PATIENCE):
+                outcome = await self.store.run(partial(deferred.accept, spool=self._spool, put=put, bounds=self.bounds))
         except DatabaseTrouble as trouble:
-            raise _unstored(f"{why}; and the call could not be stored to be done later") from trouble
+            raise _unstored(unstored) from trouble
         finally:
             self.stirred()  # also where its caller has left: it may be stored
+        if outcome is None:  # a disk that hangs may still take it: then it is done, and an idempotency key finds it
+            raise _unstored(unstored)
         if isinstance(outcome, str):
             message = f"{why}; and no more calls can be stored to be done later: [deferred] {outcome} is reached"
             raise Refusal(RefusalKind.DEFERRAL_FULL, message)
