@@ -30,6 +30,19 @@ SLOT_TIMEOUT = 1.0
 PATIENT_BREAKER = (
     "\n[defaults]\nheaders_timeout = 3.0\ngate_timeout = 3.0\nidle_timeout = 3.0\nbreaker = { failures = 1000000 }\n"
 )
+# What costs something at every call and keeps something afterwards: a ledger, limits that nobody reaches, health checks.
+EVERYTHING = """
+[state]
+path = "{where}/ledger.db"
+spool_size = 1_048_576
+
+[probes]
+every = 5
+failures = 0
+
+[organization]
+limits = {{ requests_per_minute = 10_000_000, tokens_per_minute = 1_000_000_000, concurrency = 100_000 }}
+"""
 FAULTS = (
     "status=503 share=0.02",
     "status=429 share=0.002",  # both channels have one provider: what cools one cools the other soon
@@ -101,13 +114,13 @@ class Watch:
 
 
 def config(plan: Plan) -> Command:
-    """Trioproxy with few slots and a breaker that never opens."""
+    """Trioproxy with a ledger, limits and health checks, few slots, and a breaker that never opens."""
     command = trioproxy.command(plan)
     path = plan.where / "trioproxy.toml"
     text = path.read_text().replace(
         "max_concurrency = 20000", f"max_concurrency = {SLOTS}\nslot_timeout = {SLOT_TIMEOUT}"
     )
-    path.write_text(text + PATIENT_BREAKER)
+    path.write_text(text + PATIENT_BREAKER + EVERYTHING.format(where=plan.where))
     return command
 
 

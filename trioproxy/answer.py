@@ -37,6 +37,7 @@ class Answer:
     _source: Source | None = None
     error: TrioproxyError | None = None
     drain: float = 0.0  # seconds that the answer may go on without its reader; 0: not at all
+    overhead: float = 0.0  # seconds until it began in which no channel had the call
     lost: bool = field(init=False, default=False)  # a door sets it when the downstream connection broke
     on_its_way: bool = field(init=False, default=False)  # a door sets it while it holds bytes that are not sent yet
     sent: int = field(init=False, default=0)  # bytes of the body handed out

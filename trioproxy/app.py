@@ -1,12 +1,12 @@
-"""The composition root: one configuration becomes objects, the objects run in nurseries, signals end them.
+"""The composition root: the objects of one configuration are opened, run in nurseries, and ended by signals.
 
-Only this module constructs; everything else receives what it uses. Nothing here decides about a request.
+Only `assembly` and this module construct; everything else receives what it uses. Nothing here decides about a request.
 """
 
 import gc
 import signal
 import sys
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from time import time as wall_clock  # noqa: TID251 - ledgers, dates and provider hints are in the world's time
@@ -22,11 +22,12 @@ from trioproxy.doors.control import ControlDoor
 from trioproxy.doors.data import DataDoor
 from trioproxy.gateway import Gateway
 from trioproxy.http.wire import Dial, Dialer
-from trioproxy.journal import Journal, Subscriber
+from trioproxy.journal import BreakerMoved, ChannelParked, ExchangeEnded, Journal, Subscriber
 from trioproxy.memory import Memory
 from trioproxy.ops.alerts import alerting
 from trioproxy.ops.deferred import Performer
 from trioproxy.ops.lag import report
+from trioproxy.ops.lines import TOLD
 from trioproxy.ops.log import LAST_WORDS, Log
 from trioproxy.store.opening import open_store
 from trioproxy.store.store import Store
@@ -53,7 +54,11 @@ async def open_gateway(
     store = open_store(config, (credentials or {}).get(DATABASE), journal, wall)
     supervisor = gateway.supervisor
     room, traffic = supervisor.quota.state.room, supervisor.traffic.state
-    hearing = (gateway.rejections, traffic.heard, supervisor.heard)
+    hearing: dict[Subscriber, tuple[type, ...]] = {
+        gateway.rejections: (ExchangeEnded,),
+        traffic.heard: (ExchangeEnded, BreakerMoved, ChannelParked),
+        supervisor.heard: (BreakerMoved,),
+    }
     async with trio.open_nursery() as nursery, _told(journal, hearing):
         if watch is not None:
             watch.waiting = watch.waiting if room is None else room.depths
@@ -79,10 +84,10 @@ async def open_gateway(
 
 
 @asynccontextmanager
-async def _told(journal: Journal, subscribers: Collection[Subscriber]) -> AsyncGenerator[None]:
-    """These hear what the journal tells, for the length of the block."""
-    for subscriber in subscribers:
-        journal.subscribe(subscriber)
+async def _told(journal: Journal, subscribers: Mapping[Subscriber, tuple[type, ...]]) -> AsyncGenerator[None]:
+    """These hear what the journal tells of these kinds, for the length of the block."""
+    for subscriber, kinds in subscribers.items():
+        journal.subscribe(subscriber, *kinds)
     try:
         yield
     finally:
@@ -141,7 +146,7 @@ async def serve(
     """
     log = log or Log.to(_stdout(), config.log, wall_clock)
     journal = Journal(log.bug)
-    journal.subscribe(log)
+    journal.subscribe(log, *TOLD)
     try:
         async with (
             trio.open_nursery() as nursery,

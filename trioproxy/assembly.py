@@ -14,7 +14,7 @@ from trioproxy.codec.frame import Shape
 from trioproxy.codec.openai_chat import CHAT
 from trioproxy.config.growth import Growth
 from trioproxy.config.limits import Limits as Written
-from trioproxy.config.model import Channel, Config, Model, Params, Price, Rollout
+from trioproxy.config.model import Channel, Config, Model, Params, Rollout
 from trioproxy.config.scopes import Scopes, baselines, queues
 from trioproxy.deferral import Desk
 from trioproxy.family import Family
@@ -43,7 +43,6 @@ from trioproxy.policy.governor import Ceiling, Governor
 from trioproxy.policy.learned import Learned
 from trioproxy.policy.limits import Need
 from trioproxy.policy.pace import Pace
-from trioproxy.policy.pricing import Tariff
 from trioproxy.policy.ramp import Ramp, RampPolicy, Thresholds, Warmup
 from trioproxy.policy.reservation import Path
 from trioproxy.policy.rollout import BASELINE, CANDIDATE, RolloutPolicy
@@ -185,18 +184,13 @@ def _charge(gateway: Gateway, channel: str) -> Callable[[Usage], None]:
 def _providers(config: Config, scopes: Scopes) -> dict[str, Provider]:
     return {
         channel.name: Provider(
-            _provider(channel),
+            channel.provider_name,
             charge_of(channel.provider),
-            None if channel.price is None else _tariff(channel.price),
+            channel.tariff(),
             scopes.channels.get(channel.name),
         )
         for channel in config.channels
     }
-
-
-def _provider(channel: Channel) -> str:
-    """Whose channel it is, as a caller is told."""
-    return channel.name if channel.provider == "other" else channel.provider
 
 
 def _request_id() -> str:
@@ -236,8 +230,8 @@ def _channel(
         journal,
         request_lines=_request_lines(channel, upstream.origin, credential),
         secrets=_secrets(credential, upstream.origin),
-        tariff=None if channel.price is None else _tariff(channel.price),
-        provider=_provider(channel),
+        tariff=channel.tariff(),
+        provider=channel.provider_name,
         disabled="it has no credential" if channel.auth != "none" and channel.api_key and credential is None else None,
         pace=Pace(channel.provider, _paced(channel.limits), _governor(channel.ramp)),
         charge=charge_of(channel.provider),
@@ -267,10 +261,6 @@ def _governor(growth: Growth | None) -> Governor | None:
         growth.max_rate_limited, growth.max_fallbacks, growth.max_waiting, growth.max_p95, growth.least_calls
     )
     return Governor(ceilings, Warmup(growth.warmup, growth.least) if growth.warmup else None, thresholds)
-
-
-def _tariff(price: Price) -> Tariff:
-    return Tariff(price.input, price.input if price.cached_input is None else price.cached_input, price.output)
 
 
 def _secrets(credential: str | None, origin: Origin) -> tuple[str, ...]:

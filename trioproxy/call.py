@@ -63,22 +63,25 @@ class Endpoint:
     dialect: Dialect
 
 
-@frozen
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """A request that was understood and may be tried."""
 
     request_id: str
     endpoint: Endpoint
     caller: Caller
     facts: Facts
-    body: bytes = field(repr=False)
+    body: bytes
     traffic_class: str
     policy: ClassPolicy
     deadlines: Deadlines
     started: float
-    forwarded: bytes = field(default=b"", repr=False)  # header lines that a provider may see
+    forwarded: bytes = b""  # header lines that a provider may see
     traceparent: str = ""
     session: str = ""  # the conversation that it belongs to, where the caller says so
+
+    def __repr__(self) -> str:
+        """Without the prompt and the headers."""
+        return f"Call({self.request_id!r}, {self.endpoint.name!r}, {self.caller!r}, {self.facts!r})"
 
 
 def canonical_path(target: str) -> str:

@@ -15,6 +15,7 @@ from trioproxy.codec.scrub import scrub
 from trioproxy.errors import AttemptError, Blame, Fault, FaultKind
 from trioproxy.http.client import Upstream
 from trioproxy.journal import BreakerMoved, ChannelCooled, ChannelParked, Journal
+from trioproxy.pacer import Pacer
 from trioproxy.policy.breaker import Breaker, Permit, State
 from trioproxy.policy.charges import OTHER, Charge
 from trioproxy.policy.pace import Pace, Sent
@@ -22,7 +23,6 @@ from trioproxy.policy.pricing import Tariff
 from trioproxy.policy.promptness import Promptness, Tally
 from trioproxy.policy.slots import Slots, Ticket
 from trioproxy.policy.standing import Standing
-from trioproxy.tempo import Tempo
 
 WEIGHTLESS = -1  # an epoch that no breaker is ever in
 
@@ -96,7 +96,7 @@ class ChannelState:
     disabled: str | None = None  # why this channel can never be asked as configured
     luck: Callable[[], float] = random.random
     promptness: Promptness = field(init=False)
-    tempo: Tempo = field(init=False)
+    pacer: Pacer = field(init=False)
     tally: Tally = field(init=False, factory=Tally)
     probed: Probed | None = field(init=False, default=None)
     pace: Pace = field(factory=Pace)
@@ -107,7 +107,7 @@ class ChannelState:
 
     def __attrs_post_init__(self) -> None:
         self.promptness = Promptness(self.breaker.policy.silence)
-        self.tempo = Tempo(self.name, self.pace, self.slots, self.journal)
+        self.pacer = Pacer(self.name, self.pace, self.slots, self.journal)
 
     def objection(self, model: str, now: float) -> str | None:
         """Why this channel is skipped for this provider model now, or None. Changes nothing."""
@@ -229,7 +229,7 @@ class ChannelState:
         self._recover(leave, now)
         first = now - leave.since
         self.promptness.answered(first, now, streamed=True)
-        self.tempo.answered(first, now)
+        self.pacer.answered(first, now)
         was = self.breaker.state
         if not self.breaker.began(leave.permit, first, now, self.luck()):
             self.tally.failures += 1
@@ -248,7 +248,7 @@ class ChannelState:
             self.tally.successes += 1
             if not leave.streamed:
                 self.promptness.answered(now - leave.since, now, streamed=False)
-                self.tempo.answered(now - leave.since, now)
+                self.pacer.answered(now - leave.since, now)
             self.breaker.success(leave.permit, now)
         elif fault.counts:
             self.tally.failures += 1
@@ -259,7 +259,7 @@ class ChannelState:
             self.promptness.heard = now
         self._told(was, now)
         self._settle_standing(leave, fault, now)
-        self.tempo.settle(leave.model, leave.sent, fault, now)
+        self.pacer.settle(leave.model, leave.sent, fault, now)
 
     def abandon(self, leave: Pass, now: float, *, unanswered: bool = False) -> None:
         """The attempt ended without evidence: the caller left, or a deadline that was not the channel's.
@@ -300,7 +300,7 @@ class ChannelState:
             self.breaker.abandon(leave.permit, now)
         self._told(was, now)
         self._settle_standing(leave, fault, now)
-        self.tempo.settle(leave.model, None, fault, now)
+        self.pacer.settle(leave.model, None, fault, now)
 
     def trip(self, now: float) -> None:
         """Health checks have failed: open the breaker."""
@@ -326,7 +326,7 @@ class ChannelState:
 
     def _recover(self, leave: Pass, now: float) -> None:
         if self.standing.parked and now >= self.standing.until:
-            self.tempo.recovered(now)
+            self.pacer.recovered(now)
         self.standing.restore(now, trial=self.standing in leave.trials)
         self.models.pop(leave.model, None)
 
@@ -339,7 +339,7 @@ class ChannelState:
         if state is not was:
             until = self.breaker.until if state is State.OPEN else None
             if state is State.CLOSED:
-                self.tempo.recovered(now)
+                self.pacer.recovered(now)
             self.journal.emit(BreakerMoved(self.name, was.value, state.value, now, until))
 
     async def slot(self, ticket: Ticket) -> None:

@@ -3,13 +3,17 @@
 The line emits; logs, metrics, alerts and the ledger subscribe. A subscriber never awaits and never raises into the line:
 one that raises is a bug, counted in `Journal.broken` and told to `Journal.on_bug`.
 
+What is made at every call is a `Struct`: frozen attrs classes of 30 fields take eight times as long to make (1.3 µs).
+
 Times are seconds on Trio's clock; `wall` fields are Unix seconds. Money is integer micro-USD.
 """
 
 import enum
 from collections.abc import Callable
+from typing import Any
 
 from attrs import define, field, frozen
+from msgspec import Struct
 
 from trioproxy.errors import Fault
 
@@ -52,8 +56,7 @@ class AlertCause(enum.Enum):
     TEST = "test"  # asked for by a person
 
 
-@frozen
-class Usage:
+class Usage(Struct, frozen=True):
     """Tokens as the price table counts them: `input` excludes what was read from the provider's cache.
 
     `estimated` is set where the provider told nothing and the figures are ours.
@@ -65,8 +68,7 @@ class Usage:
     estimated: bool = False
 
 
-@frozen
-class AttemptRecord:
+class AttemptRecord(Struct, frozen=True):
     """One try at one channel. `fault` is None for the attempt that answered. Durations are seconds."""
 
     channel: str
@@ -78,8 +80,7 @@ class AttemptRecord:
     first_content: float | None = None  # seconds from the attempt's start
 
 
-@frozen
-class ExchangeEnded:
+class ExchangeEnded(Struct, frozen=True):
     """The canonical record of one exchange, emitted exactly once."""
 
     request_id: str
@@ -150,8 +151,7 @@ class ChannelCooled:
     now: float
 
 
-@frozen
-class AnswerBegan:
+class AnswerBegan(Struct, frozen=True):
     """An answer's first byte may go downstream: from here on the call costs somebody something."""
 
     request_id: str
@@ -310,36 +310,51 @@ Event = (
     | AlertTold
     | AlertLost
 )
-Subscriber = Callable[[Event], None]
+Subscriber = Callable[[Any], None]  # takes an `Event`, or those kinds of it that it subscribed to
 
 
 @define(eq=False)
 class Journal:
-    """Fans every event out to its subscribers, in the order they subscribed."""
+    """Fans every event out to those who want its kind, in the order they subscribed."""
 
     # Replaced and never changed, so that one may come or leave while an event is being told.
-    _subscribers: tuple[Subscriber, ...] = field(init=False, default=())
+    _subscribers: tuple[tuple[Subscriber, frozenset[type]], ...] = field(init=False, default=())
+    _routes: dict[type, tuple[Subscriber, ...]] = field(init=False, factory=dict)
     broken: int = field(init=False, default=0)
     on_bug: Callable[[Exception], None] | None = None  # told of each; must not raise
 
     @property
     def subscribers(self) -> tuple[Subscriber, ...]:
-        return self._subscribers
+        return tuple(subscriber for subscriber, _ in self._subscribers)
 
-    def subscribe(self, subscriber: Subscriber) -> None:
-        self._subscribers = (*self._subscribers, subscriber)
+    def subscribe(self, subscriber: Subscriber, *kinds: type) -> None:
+        """Tell it of events of these kinds from now on; of all, where none is named."""
+        self._subscribers = (*self._subscribers, (subscriber, frozenset(kinds)))
+        self._routes = {}
 
     def unsubscribe(self, subscriber: Subscriber) -> None:
         left = list(self._subscribers)
-        left.remove(subscriber)
+        del left[self.subscribers.index(subscriber)]
         self._subscribers = tuple(left)
+        self._routes = {}
+
+    def wanted(self, kind: type) -> bool:
+        """Whether anybody listens to such events: what nobody hears need not be made."""
+        return bool(self._route(kind))
 
     def emit(self, event: Event) -> None:
-        """Tell everybody. A subscriber that raises is counted, and the others are told all the same."""
-        for subscriber in self._subscribers:
+        """Tell everybody who wants it. One that raises is counted, and the others are told all the same."""
+        for subscriber in self._routes.get(type(event)) or self._route(type(event)):
             try:
                 subscriber(event)
             except Exception as bug:  # noqa: BLE001 - an observer must not end the exchange it watches
                 self.broken += 1
                 if self.on_bug is not None:
                     self.on_bug(bug)
+
+    def _route(self, kind: type) -> tuple[Subscriber, ...]:
+        route = self._routes.get(kind)
+        if route is None:
+            route = tuple(each for each, kinds in self._subscribers if not kinds or kind in kinds)
+            self._routes[kind] = route
+        return route

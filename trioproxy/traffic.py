@@ -234,6 +234,8 @@ class Traffic:
         if event.arm == CANDIDATE or event.started < switching.changed:
             return
         first = event.attempts[0].channel
+        if switching.settled(first):
+            return
         limited = first != switching.first
         if limited and not any(channel == switching.first for channel, _ in event.skipped):
             return  # asked elsewhere for another reason: it is on its way back, but not for this caller yet

@@ -64,7 +64,8 @@ def test_every_answer_of_a_healthy_provider_is_complete(shape: Shape) -> None:
     ],
 )
 def test_a_failure_counts_under_its_name_and_never_as_an_answer(line: str, shape: Shape, said: str) -> None:
-    load = load_on(manner(line), (shape,), Limits(10.0, warmup=0.0, calls=1, patience=0.2))
+    patience = 0.2 if said == "timeout" else 10.0  # a busy machine is no reason
+    load = load_on(manner(line), (shape,), Limits(10.0, warmup=0.0, calls=1, patience=patience))
     tally = load.run_closed(1)
     assert tally.failures == {said: 1}
     assert tally.complete == 0

@@ -67,13 +67,27 @@ def test_python_m_trioproxy_is_the_command_line() -> None:
     assert done.stdout.startswith("Usage: trioproxy ")
 
 
-@pytest.mark.parametrize(
-    "args", [("init",), ("check",), ("chain",), ("config",), ("regress",), ("keys",), ("keys", "new"), ("keys", "hash")]
-)
+def every_command() -> list[tuple[str, ...]]:
+    """Groups, and what is in them, too."""
+    found: list[tuple[str, ...]] = []
+    for name in COMMANDS:
+        command = main.get_command(click.Context(main), name)
+        found += [(name,), *((name, sub) for sub in getattr(command, "commands", ()))]
+    return found
+
+
+@pytest.mark.parametrize("args", every_command(), ids=" ".join)
 def test_every_commands_help_has_examples(args: tuple[str, ...]) -> None:
     result = run(*args, "--help")
     assert result.exit_code == 0
     assert "Examples:\n    trioproxy " in result.output.replace('printf %s "$KEY" | ', "")
+    assert "..." not in result.output.partition("Commands:")[2], "what a group lists is cut short"
+
+
+@pytest.mark.parametrize("name", sorted(set(COMMANDS) - {"demo", "keys"}))
+def test_the_help_of_what_reads_or_writes_a_file_tells_its_exit_codes(name: str) -> None:
+    told = [run(*args, "--help").output for args in every_command() if args[0] == name]
+    assert any("Exit code: 0 " in text for text in told)
 
 
 def test_an_unknown_command_is_told_with_its_nearest() -> None:

@@ -83,6 +83,7 @@ def test_what_is_written_arrives() -> None:
         ('[alerts]\ncause = ["*"]', "alerts.cause", 'unknown key; did you mean "causes"?'),
         ("[alerts]\nrhythm = { every = 0 }", "alerts.rhythm.every", "0 is too little: give more than 0"),
         ("[alerts.thresholds]\nleast = 0", "alerts.thresholds.least", "0 is too little: give at least 1"),
+        ("[alerts.thresholds]\nrefused = 20", "alerts.thresholds.refused", "20.0 is too much: give at most 1"),
         ("[[alerts.sinks]]", "alerts.sinks[0]", "neither url nor command is given"),
         (
             f'[[alerts.sinks]]\nurl = "{HOOK}"\ncommand = ["x"]',

@@ -11,7 +11,7 @@ from attrs import fields
 from tests.docs.pages import DOCS, Example, examples, own, table, tables, words
 from trioproxy.config.promptset import MOST_PROMPTS, Prompt, PromptSet, parse_set
 from trioproxy.errors import ConfigError
-from trioproxy.policy.expectation import Expect, Tool
+from trioproxy.policy.expect import Expect, Tool
 from trioproxy.policy.refusal import BEGINNING, REFUSALS
 
 SET = """

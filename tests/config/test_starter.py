@@ -1,8 +1,11 @@
 """The first configuration: it loads as it is, names keys and holds none."""
 
+from typing import get_args
+
 import pytest
 
 from trioproxy.config.load import parse_config
+from trioproxy.config.model import Provider as Known
 from trioproxy.config.secrets import resolve_all
 from trioproxy.config.starter import PROVIDERS, Provider, starter
 from trioproxy.policy.access import Catalogue
@@ -15,6 +18,8 @@ def test_one_key_makes_one_channel_and_its_wildcard(provider: Provider) -> None:
     assert "spilled" not in text
     config = parse_config(text, "x")
     assert [channel.name for channel in config.channels] == [provider.name]
+    # Its headers are read as its own wherever they are known.
+    assert config.channels[0].provider == (provider.name if provider.name in get_args(Known) else "other")
     assert resolve_all(config, environ) == {provider.name: "sk-spilled"}
     found = Catalogue.of(config.models).find(f"{provider.name}/some-model")
     assert found is not None

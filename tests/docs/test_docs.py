@@ -4,13 +4,11 @@ import ast
 import inspect
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
-import trio
 
 import trioproxy
 from tests.docs.pages import (
@@ -40,7 +38,14 @@ from trioproxy.doors import connection, rejection
 from trioproxy.errors import Blame, Fault, FaultKind, Limited
 from trioproxy.http.message import MessageError
 from trioproxy.http.pool import Pool
-from trioproxy.journal import AlertCause, AlertTold, AttemptRecord, EndReason, ExchangeEnded, Usage
+from trioproxy.journal import (
+    AlertCause,
+    AlertTold,
+    AttemptRecord,
+    EndReason,
+    ExchangeEnded,
+    Usage,
+)
 from trioproxy.lifecycle import __doc__ as line_doc
 from trioproxy.ops import lines, log
 from trioproxy.ops.alerts import Wrapper
@@ -51,10 +56,10 @@ from trioproxy.policy.breaker import PRESETS, BreakerPolicy
 from trioproxy.policy.chain import INPUT_SHARE, OUTPUT_SHARE
 from trioproxy.policy.classes import CLASSES, QueuePolicy
 from trioproxy.policy.comparison import Tolerance
+from trioproxy.policy.pricing import Tariff
 from trioproxy.policy.spikes import Thresholds
 from trioproxy.policy.switchback import SwitchBackPolicy
 from trioproxy.policy.tiers import TIERS
-from trioproxy.sim.upstream import Manner, ScriptedUpstream
 
 CONFIGURATION = DOCS / "configuration.md"
 OPERATING = DOCS / "operating.md"
@@ -191,9 +196,9 @@ def test_every_key_is_documented_with_its_default(heading: str) -> None:
 
 
 def test_every_class_of_the_configuration_has_a_section() -> None:
-    """A new one must be documented; the file itself and its sections are what the page is."""
+    """A new one must be documented; the file itself is what the page is, and a tariff what prices become."""
     there = {cls for cls in vars(model).values() if isinstance(cls, type) and attrs.has(cls)} | {deferred.ResultHook}
-    assert there - {model.Config} == {cls for classes in SECTIONS.values() for cls in classes} - {Defaults}
+    assert there - {model.Config, Tariff} == {cls for classes in SECTIONS.values() for cls in classes} - {Defaults}
 
 
 def test_choices_and_durations_say_what_they_take() -> None:
@@ -357,6 +362,23 @@ def test_every_field_of_a_log_line_is_documented_and_no_other() -> None:
     }
 
 
+def sample(cls: type) -> Any:
+    """An object of a frozen class, with something in every field that has no default."""
+    given = {str: "x", int: 1, float: 1.0, bool: False, int | None: 1, AlertCause: AlertCause.TEST, Usage: Usage()}
+    fields = [field for field in attrs.fields(cls) if field.default is attrs.NOTHING]
+    return cls(*(given[field.type] if field.type in given else sample(field.type) for field in fields))
+
+
+@pytest.mark.parametrize("event", [each for each in lines.TOLD if each is not ExchangeEnded])
+def test_every_event_s_line_is_documented_with_its_fields(event: type) -> None:
+    """What stands in the two readings of a switch is named once, behind `before_` and `after_`."""
+    told = lines.line_of(sample(event))
+    assert told is not None
+    rows = {name: words(row[2]) for row in tables(section(OPERATING, "The log"))[0] for name in words(row[0])}
+    names = {re.sub(r"^(before|after)_", "", name) for name in told[2]}
+    assert names == set(rows[told[1]]) - {"before_", "after_"}
+
+
 def test_every_cause_of_an_alert_is_documented_with_its_severity() -> None:
     told = [(words(row[0])[0], row[1]) for row in table(section(OPERATING, "Alerts"))]
     assert sorted(told) == sorted((cause.value, SEVERITY[cause]) for cause in AlertCause)
@@ -376,111 +398,3 @@ def test_the_alert_that_is_shown_is_one() -> None:
     )
     made = Wrapper("gateway-eu-1", lambda: 1_796_032_801.0)(told)
     assert json.loads(made) == json.loads(example.text)
-
-
-# Embedding
-
-
-class Provider:
-    """A scripted provider on loopback, and what an example needs to reach it."""
-
-    def __init__(self, port: int) -> None:
-        self.port = port
-
-    def run(self, example: Example) -> dict[str, Any]:
-        """The names that an example defines, with its upstream's address put right."""
-        text = example.text.replace("127.0.0.1:11434", f"127.0.0.1:{self.port}")
-        names: dict[str, Any] = {"__name__": "example"}
-        exec(compile(text, str(example), "exec"), names)  # noqa: S102 - our own documentation
-        return names
-
-    def config(self) -> str:
-        return f"""
-            [[channels]]
-            name = "local"
-            base_url = "http://127.0.0.1:{self.port}/v1"
-            [[models]]
-            name = "llama"
-            channels = [{{ channel = "local", model = "llama3.3" }}]
-            [[models]]
-            name = "local/*"
-            channels = [{{ channel = "local", model = "*" }}]
-        """
-
-
-def on_loopback(test: Callable[[Provider], Any]) -> None:
-    async def program() -> None:
-        async with trio.open_nursery() as nursery:
-            upstream = ScriptedUpstream("provider", ("llama3.3",), Manner(first=0, every=0))
-            await test(Provider(await nursery.start(upstream.run)))
-            nursery.cancel_scope.cancel("the example has run")
-
-    trio.run(program)
-
-
-def embedding() -> list[Example]:
-    return [example for example in examples("python") if example.page == "embedding.md"]
-
-
-def functions() -> list[tuple[Example, str, list[str]]]:
-    """Every coroutine function that an example defines, with its parameters."""
-    return [
-        (example, node.name, [argument.arg for argument in node.args.args])
-        for example in embedding()
-        for node in ast.parse(example.text).body
-        if isinstance(node, ast.AsyncFunctionDef)
-    ]
-
-
-EXPECTED = {
-    "streamed": True,
-    "careful": "model_not_found",
-    "failing": "went on",
-    "overheard": [("answered", 15, ["local"])],
-}
-
-
-def test_every_example_of_embedding_is_run_by_a_test_here() -> None:
-    assert {name for _, name, _ in functions()} == {*EXPECTED, "main", "with_keys", "patient"}
-    assert len(embedding()) == len(functions())
-
-
-@pytest.mark.parametrize(
-    ("example", "name", "parameters"), functions(), ids=lambda value: value if isinstance(value, str) else ""
-)
-def test_every_example_of_embedding_runs(
-    example: Example, name: str, parameters: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    async def run(provider: Provider) -> None:
-        function = provider.run(example)[name]
-        file = tmp_path / "gateway.toml"
-        file.write_text(provider.config())
-        async with trioproxy.open_gateway(trioproxy.load_config(file)) as gateway:
-            given = {"gateway": gateway, "path": file, "seconds": 10}
-            result = await function(*(given[parameter] for parameter in parameters))
-        if name in EXPECTED:
-            assert result == EXPECTED[name]
-        elif name == "with_keys":
-            assert result == ["local"]
-        elif name == "patient":
-            assert b"You said: Hello" in result
-        else:
-            assert "You said: Hello" in capsys.readouterr().out
-
-    on_loopback(run)
-
-
-def test_the_embedded_example_of_the_readme_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (example,) = [each for each in examples("python") if each.page == "README.md" and "open_gateway" in each.text]
-    monkeypatch.chdir(tmp_path)
-    text = example.text.replace("trio.run(main)\n", "")
-    assert text != example.text
-
-    async def run(provider: Provider) -> None:
-        (tmp_path / "gateway.toml").write_text(provider.config())
-        await provider.run(attrs.evolve(example, text=text))["main"]()
-
-    on_loopback(run)
-    assert capsys.readouterr().out.startswith("200 b'{")

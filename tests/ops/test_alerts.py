@@ -278,7 +278,7 @@ async def test_a_sink_whose_secret_was_not_given_posts_nothing(autojump_clock: M
 
 
 def watched(journal: Journal) -> bool:
-    return any(isinstance(getattr(each, "__self__", None), Alerting) for each in journal._subscribers)
+    return any(isinstance(getattr(each, "__self__", None), Watch) for each in journal.subscribers)
 
 
 async def test_without_causes_nobody_watches(autojump_clock: MockClock) -> None:
@@ -294,7 +294,7 @@ async def test_the_watch_ends_with_its_gateway(autojump_clock: MockClock) -> Non
         journal = s.gateway.journal
         assert watched(journal)
     assert not watched(journal)
-    assert len(journal._subscribers) == 1, "the scene's own"
+    assert len(journal.subscribers) == 1, "the scene's own"
 
 
 async def test_the_log_says_alerts_and_says_nothing_twice(autojump_clock: MockClock) -> None:

@@ -2,12 +2,15 @@
 
 import io
 import json
+import subprocess
+import sys
 import threading
 from typing import Any
 
 import pytest
 import trio
 from attrs import evolve
+from msgspec.structs import replace
 from trio.testing import MockClock
 
 from tests.fakes import steps
@@ -176,7 +179,7 @@ def test_what_does_not_apply_is_left_out() -> None:
 
 def test_an_unknown_price_is_null_and_not_nothing() -> None:
     assert line_of(PLAIN)["usd"] == 0.0
-    assert line_of(evolve(PLAIN, cost=None))["usd"] is None
+    assert line_of(replace(PLAIN, cost=None))["usd"] is None
 
 
 def test_a_bug_is_told_with_its_traceback_in_one_line() -> None:
@@ -243,12 +246,12 @@ def test_the_time_moves_with_the_clock_within_and_across_seconds() -> None:
 def test_only_what_an_operator_must_know_is_loud(reason: EndReason) -> None:
     loud = {"bug": "error", "chain_exhausted": "error", "cut_after_commit": "warning", "deadline": "warning"}
     loud |= {"degraded": "warning", "deferred": "warning"}
-    assert line_of(evolve(PLAIN, reason=reason))["level"] == loud.get(reason.value, "info")
+    assert line_of(replace(PLAIN, reason=reason))["level"] == loud.get(reason.value, "info")
 
 
 @pytest.mark.parametrize(("level", "count"), [("debug", 3), ("info", 3), ("warning", 2), ("error", 1)])
 def test_what_is_less_loud_than_asked_for_is_left_out(level: str, count: int) -> None:
-    events = [evolve(PLAIN, reason=reason) for reason in (EndReason.ANSWERED, EndReason.DEADLINE, EndReason.BUG)]
+    events = [replace(PLAIN, reason=reason) for reason in (EndReason.ANSWERED, EndReason.DEADLINE, EndReason.BUG)]
     assert len(logged(*events, level=level)) == count
 
 
@@ -271,7 +274,7 @@ def test_the_human_form_tells_an_exchange_in_a_line() -> None:
     )
     for word in ("16:00:00", "warning", story, "request_id=req_2", "tenant=acme", "key=team-a", "note='a note'"):
         assert word in line
-    (line,) = logged(evolve(PLAIN, cost=None, usage=Usage(input=9, output=3)), form="human")
+    (line,) = logged(replace(PLAIN, cost=None, usage=Usage(input=9, output=3)), form="human")
     assert "answered 200 /v1/chat/completions | 9 → 3 tokens, price unknown | 0 ms" in line
     assert "tenant" not in line
     assert "\x1b" not in line  # no colours but on a terminal
@@ -282,7 +285,7 @@ def test_the_human_form_tells_an_exchange_in_a_line() -> None:
 def test_an_upstreams_words_cannot_break_a_line_or_a_terminal(words: str, form: str) -> None:
     fault = evolve(FAULT, message=words)
     record = AttemptRecord("a", "a-model", 0.0, 0.25, fault)
-    for event in (evolve(FULL, attempts=(record,)), ChannelParked("a", "auth", words, 1.0, 0.0)):
+    for event in (replace(FULL, attempts=(record,)), ChannelParked("a", "auth", words, 1.0, 0.0)):
         (line,) = logged(event, form=form)
         assert line.isprintable()
         assert form == "human" or words in told(json.loads(line))
@@ -443,3 +446,10 @@ def test_lines_that_were_lost_are_told_of_once() -> None:
     log.writer.flush()
     (line,) = b"".join(sink.writes).splitlines()
     assert json.loads(line)["lines"] == 7
+
+
+def test_what_only_people_need_is_not_loaded_for_machines() -> None:
+    """rich and structlog take a fifth of the time to start and six of 45 MiB."""
+    program = "import sys, trioproxy.app; print(sorted({'rich', 'structlog', 'click'} & sys.modules.keys()))"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)  # noqa: S603 - our own
+    assert found.stdout.strip() == "[]"

@@ -7,7 +7,7 @@ import pytest
 from tests.fakes.capacity import Clockwork, FakeCapacity, Tank
 from trioproxy.policy.classes import QueuePolicy
 from trioproxy.policy.fairshare import FairShare
-from trioproxy.policy.lending import Meter, Pool
+from trioproxy.policy.lending import Pool, Supply
 from trioproxy.policy.queueing import Queues
 from trioproxy.policy.tickets import Ticket
 
@@ -205,7 +205,7 @@ def test_what_a_guarantee_covers_does_not_count_against_its_owner() -> None:
     assert (share.tenants["gold"].counter, pool.unspent("gold", 0.0)) == (10.0, 0.0)
     share.land(covered, 1_000, 0.0)
     assert (share.tenants["gold"].counter, pool.unspent("gold", 0.0)) == (10.0, 2_000.0)
-    assert pool.meter.level == 10_000 - 1_000 - 10
+    assert pool.supply.level == 10_000 - 1_000 - 10
 
 
 def test_more_than_the_pool_holds_passes_when_it_is_full() -> None:
@@ -216,9 +216,9 @@ def test_more_than_the_pool_holds_passes_when_it_is_full() -> None:
 
 
 def test_one_overrun_locks_nobody_out_for_long() -> None:
-    meter = Meter(10.0, 100.0)
-    meter.add(0.0, -1_000_000.0)
-    assert meter.short(30.0, 100.0) == 0.0
+    supply = Supply(10.0, 100.0)
+    supply.add(0.0, -1_000_000.0)
+    assert supply.short(30.0, 100.0) == 0.0
 
 
 def test_guarantees_beyond_the_pool_are_refused() -> None:

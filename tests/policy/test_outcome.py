@@ -4,7 +4,7 @@ import pytest
 
 from trioproxy.codec.chat_said import Said, ToolCall
 from trioproxy.journal import Usage
-from trioproxy.policy.expectation import Check
+from trioproxy.policy.expect import Check
 from trioproxy.policy.outcome import Outcome, Summary, differences
 
 GOOD, BAD = Check("x", met=True), Check("x", met=False)

@@ -24,7 +24,7 @@ def command() -> None:
     """  # noqa: D301 - click reads the backspace
 
 
-@command.command("test")
+@command.command("test", short_help="Send a test alert to every sink.")
 @click.argument("file", type=FILE)
 def test(file: Path) -> None:
     """Send a test alert to every sink of FILE, once, whatever causes the sink takes, and say what came of it.

@@ -33,12 +33,13 @@ def command(  # noqa: PLR0913 - click's options
     are on their way back come last for a part of the callers: --live shows that, over the [control] socket.
 
     \b
-    Exit code: 0 shown, 1 no such model or a faulty file, 2 the file cannot be read.
+    Exit code: 0 shown, 1 no such model, a faulty file or, with --live, nobody who answers, 2 the file cannot be read.
 
     \b
     Examples:
       trioproxy chain gateway.toml deepseek-chat
       trioproxy chain gateway.toml openai/gpt-4o --json
+      trioproxy chain gateway.toml deepseek-chat --live --session 4711
     """  # noqa: D301 - click reads the backspace
     config = read_or_leave(file)
     if live:

@@ -17,6 +17,9 @@ def command(file: Path, *, print_: bool) -> None:
     What --print writes is valid TOML with every default in it. Keys that stand in the file are masked.
 
     \b
+    Exit code: 0 shown, 1 a faulty file, 2 the file cannot be read.
+
+    \b
     Examples:
       trioproxy config gateway.toml --print
       trioproxy config gateway.toml --print | grep gate_timeout

@@ -11,6 +11,7 @@ import click
 import trio
 from attrs import frozen
 
+from trioproxy.cli.serve import first
 from trioproxy.config.model import Config
 from trioproxy.sim.upstream import Manner, ScriptedUpstream
 
@@ -86,16 +87,22 @@ def command(*, port: int, log: str) -> None:
         raise click.ClickException(failure)
 
 
+async def start(nursery: trio.Nursery) -> dict[str, int]:
+    """Start the cast. The port of each, by name."""
+    ports = {}
+    for member in CAST:
+        upstream = ScriptedUpstream(member.name, (f"{MODEL}-{member.name}",), member.manner)
+        ports[member.name] = await nursery.start(upstream.run)
+    return ports
+
+
 async def run(port: int, log: str) -> str | None:
     """Run until the gateway ends. A sentence where it could not begin."""
     from trioproxy.app import serve  # heavy, and not needed for --help
 
     failure = None
     async with trio.open_nursery() as upstreams:
-        ports = {}
-        for member in CAST:
-            upstream = ScriptedUpstream(member.name, (f"{MODEL}-{member.name}",), member.manner)
-            ports[member.name] = await upstreams.start(upstream.run)
+        ports = await start(upstreams)
         config = configuration(port, log, ports)
         try:
             async with trio.open_nursery() as gateway:
@@ -105,12 +112,6 @@ async def run(port: int, log: str) -> str | None:
             failure = f"cannot listen on 127.0.0.1:{port}: {first(group)}; try --port 0"
         upstreams.cancel_scope.cancel("the gateway has ended")
     return failure
-
-
-def first(group: ExceptionGroup[OSError]) -> BaseException:
-    """The first real error in a group of groups."""
-    inner = group.exceptions[0]
-    return first(inner) if isinstance(inner, ExceptionGroup) else inner
 
 
 def configuration(port: int, log: str, ports: Mapping[str, int]) -> Config:

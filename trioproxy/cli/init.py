@@ -17,6 +17,9 @@ def command(path: Path, *, force: bool) -> None:
     The file names the environment variables; no key is written.
 
     \b
+    Exit code: 0 written, 1 the file is there already, or cannot be written.
+
+    \b
     Examples:
       trioproxy init
       DEEPSEEK_API_KEY=... trioproxy init my.toml --force

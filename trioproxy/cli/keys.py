@@ -33,7 +33,7 @@ def _name(_context: click.Context, _parameter: click.Parameter, value: str | Non
     return value
 
 
-@command.command("new")
+@command.command("new", short_help="Make a key.")
 @click.option("--id", "id_", callback=_name, help="What logs and reports call the key; made up if not given.")
 @click.option("--tenant", default="default", show_default=True, callback=_name, help="Whom the key belongs to.")
 def new(id_: str | None, tenant: str) -> None:
@@ -50,7 +50,7 @@ def new(id_: str | None, tenant: str) -> None:
     click.echo(f'\n[[keys]]\nid = "{id_}"\nhash = "{key_hash(key)}"\ntenant = "{tenant}"')
 
 
-@command.command("hash")
+@command.command("hash", short_help="Hash a key that is there.")
 def hash_() -> None:
     """Read a key from standard input and print the hash that goes into the configuration.
 

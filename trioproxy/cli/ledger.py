@@ -83,6 +83,9 @@ def command(  # noqa: PLR0913 - click gives each option as a parameter
     channel of first choice, and `unpriced` counts those whose channel has no price.
 
     \b
+    Exit code: 0 shown, 1 no such call, a faulty file or no ledger that can be read, 2 the file cannot be read.
+
+    \b
     Examples:
       trioproxy ledger gateway.toml --by day,tenant --since 30d
       trioproxy ledger gateway.toml --by key --where tenant=acme --format csv
@@ -156,7 +159,7 @@ def _show_call(calls: list[tuple[dict[str, Any], list[dict[str, Any]]]], request
 def _tell_call(call: dict[str, Any]) -> None:
     for name, value in call.items():
         if name not in {"tries", "spool", "position"} and value not in {"", None}:
-            click.echo(f"{name:18} {value}")
+            click.echo(f"{name:18} {f'{value:.6f}'.rstrip('0').rstrip('.') if isinstance(value, float) else value}")
     for attempt in call["tries"]:
         fault = f"{attempt['fault']} ({attempt['status']}): {attempt['message']}" if attempt["fault"] else "answered"
         click.echo(f"  {attempt['number']}. {attempt['channel']} {attempt['duration']:.3f} s  {fault}")

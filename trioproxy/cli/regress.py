@@ -115,17 +115,12 @@ async def _real(prompts: PromptSet, path: Path, options: Mapping[str, Any]) -> i
 
 
 async def _demo(prompts: PromptSet, options: Mapping[str, Any]) -> int:
-    from trioproxy.cli.demo import CAST, MODEL, configuration
+    from trioproxy.cli.demo import MODEL, configuration, start
     from trioproxy.cli.regress_run import perform
-    from trioproxy.sim.upstream import ScriptedUpstream
 
     code = USAGE
     async with trio.open_nursery() as upstreams:
-        ports = {}
-        for member in CAST:
-            upstream = ScriptedUpstream(member.name, (f"{MODEL}-{member.name}",), member.manner)
-            ports[member.name] = await upstreams.start(upstream.run)
-        config = configuration(0, "json", ports)
+        config = configuration(0, "json", await start(upstreams))
         asked = {**options, "model": MODEL, "channels": options["channels"] or ("thrifty", "steady")}
         code = await perform(prompts, config, {}, asked)
         upstreams.cancel_scope.cancel("the run has ended")

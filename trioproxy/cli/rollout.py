@@ -25,12 +25,18 @@ def command() -> None:
     """  # noqa: D301 - click reads the backspace
 
 
-@command.command("status")
+@command.command("status", short_help="Show how far rollouts are, and how their arms compare.")
 @click.argument("file", type=FILE)
 @click.argument("model", required=False)
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def status(file: Path, model: str | None, *, as_json: bool) -> None:
-    """Show how far the rollouts are, or that of MODEL, and how the arms compare."""
+    """Show how far the rollouts are, or that of MODEL, and how the arms compare.
+
+    \b
+    Examples:
+      trioproxy rollout status gateway.toml
+      trioproxy rollout status gateway.toml fast-chat --json
+    """  # noqa: D301 - click reads the backspace
     order = {"do": "rollout.status"} | ({} if model is None else {"model": model})
     rollouts = ask(file, read_or_leave(file), order)
     if as_json:
@@ -43,7 +49,9 @@ def status(file: Path, model: str | None, *, as_json: bool) -> None:
 
 
 def _mover(verb: str, what: str) -> None:
-    @command.command(verb, help=what)
+    @command.command(
+        verb, short_help=what, help=f"{what}\n\n\b\nExamples:\n  trioproxy rollout {verb} gateway.toml fast-chat"
+    )
     @click.argument("file", type=FILE)
     @click.argument("model")
     def move(file: Path, model: str) -> None:

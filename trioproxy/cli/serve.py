@@ -21,6 +21,9 @@ def command(file: str) -> None:
     one stops at once.
 
     \b
+    Exit code: 0 drained, 1 a faulty file, or nowhere to listen or to keep the state, 2 there is no such file.
+
+    \b
     Examples:
       trioproxy serve gateway.toml
       trioproxy check gateway.toml && trioproxy serve gateway.toml
@@ -39,21 +42,21 @@ def command(file: str) -> None:
     try:
         trio.run(_serve, config, credentials)
     except* ConfigError as found:
-        for fault in _first(found).faults:
+        for fault in first(found).faults:
             click.echo(f"{file}: {fault}", err=True)
         raise SystemExit(1) from None
     except* OSError as group:
-        why = _first(group)
+        why = first(group)
         of_control = why.filename is not None and why.filename == config.control.socket
         where, key = (why.filename, "[control] socket") if of_control else (config.listen.data, "[listen] data")
         click.echo(f"cannot listen on {where!r}: {why.strerror or why}; choose another {key}", err=True)
         raise SystemExit(1) from None
 
 
-def _first(group: BaseExceptionGroup[E]) -> E:
+def first(group: BaseExceptionGroup[E]) -> E:
     """The error inside, however many nurseries it came through."""
     inner = group.exceptions[0]
-    return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner
+    return first(inner) if isinstance(inner, BaseExceptionGroup) else inner
 
 
 async def _serve(config: "Config", credentials: dict[str, str]) -> None:

@@ -6,8 +6,8 @@ is passed on after the terminator or after an error frame.
 
 Bytes are changed in five cases only. NaN and Infinity become null. `model` is replaced if the reader was told to. A
 terminator that comes before every choice has finished is withheld, because a client would take it for a good end. An error
-in a shape that the client's SDK would pass over is followed by one that it sees, and our secrets are taken out of any. Text is never decoded on its way, so a
-character cut in two by the network stays whole.
+in a shape that the client's SDK would pass over is followed by one that it sees, and our secrets are taken out of any. Text is
+never decoded on its way, so a character cut in two by the network stays whole.
 """
 
 from attrs import define, evolve, field

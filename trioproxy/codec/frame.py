@@ -6,9 +6,11 @@ relayed is what was sent.
 
 import enum
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol
 
 from attrs import define, field, frozen
+from msgspec import Struct
 
 from trioproxy.codec.problem import Problem
 from trioproxy.errors import Fault
@@ -37,8 +39,10 @@ class Frame:
     fault: Fault | None = None
 
 
-@frozen
-class Facts:
+NOTHING_IN_IT: Mapping[str, tuple[int, int]] = MappingProxyType({})
+
+
+class Facts(Struct, frozen=True):
     """What a request body says, as far as the line needs it. Sizes are bytes, caps are tokens."""
 
     model: str
@@ -47,7 +51,11 @@ class Facts:
     output_cap: int | None = None
     user: str | None = None
     choices: int = 1  # `n`: how many answers must finish
-    members: Mapping[str, tuple[int, int]] = field(factory=dict, repr=False)  # top-level key → span of its value
+    members: Mapping[str, tuple[int, int]] = NOTHING_IN_IT  # top-level key → span of its value
+
+    def __repr__(self) -> str:
+        """Without the names in the body."""
+        return f"Facts({self.model!r}, stream={self.stream}, output_cap={self.output_cap})"
 
 
 class StreamReader(Protocol):

@@ -90,10 +90,15 @@ def parse_config(text: str, name: str) -> Config:
     reading = Reading(parse_toml(text, name))
     config = reading.config()
     if config is None or reading.found:
-        lines = places(text)
-        faults = [located(ConfigFault(dotted(path) or name, what), lines) for path, what in reading.found]
-        raise ConfigError(sorted(faults, key=lambda fault: fault.line or 0))
+        raise told(reading.found, text, name)
     return config
+
+
+def told(found: Iterable[tuple[KeyPath, str]], text: str, name: str) -> ConfigError:
+    """All that was found wrong in the text of the file called `name`, in the order of the file."""
+    lines = places(text)
+    faults = [located(ConfigFault(dotted(path) or name, what), lines) for path, what in found]
+    return ConfigError(sorted(faults, key=lambda fault: fault.line or 0))
 
 
 def parse_toml(text: str, name: str) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from trioproxy.policy.alerting import Rhythm
 from trioproxy.policy.breaker import BreakerPolicy
 from trioproxy.policy.classes import QueuePolicy
 from trioproxy.policy.comparison import Tolerance
+from trioproxy.policy.pricing import Tariff
 from trioproxy.policy.spikes import Thresholds
 from trioproxy.policy.switchback import SwitchBackPolicy
 
@@ -67,6 +68,10 @@ class Price:
     input: float = field(validator=rules.at_least(0))
     output: float = field(validator=rules.at_least(0))
     cached_input: float | None = field(default=None, validator=validators.optional(rules.at_least(0)))
+
+    def tariff(self) -> Tariff:
+        """What calls are charged by."""
+        return Tariff(self.input, self.input if self.cached_input is None else self.cached_input, self.output)
 
 
 @frozen
@@ -119,6 +124,15 @@ class Channel:
     probe: Probe = field(factory=Probe)
     ramp: Growth | None = None
 
+    @property
+    def provider_name(self) -> str:
+        """Whose channel it is, as a caller is told."""
+        return self.name if self.provider == "other" else self.provider
+
+    def tariff(self) -> Tariff | None:
+        """None where prices are unknown."""
+        return None if self.price is None else self.price.tariff()
+
     def probed_model(self, models: "Iterable[Model]") -> str | None:
         """The provider's name of the model that health checks ask; None where only patterns lead here."""
         links = (link for model in models for link in model.channels if link.channel == self.name)
@@ -150,9 +164,8 @@ class Model:
     name: str = field(validator=rules.model_name)
     channels: tuple[Link, ...] = field(validator=rules.not_empty)
     order: Literal["cost", "listed"] = "cost"
-    chain_max: int = field(
-        default=3, validator=rules.between(1, 10)
-    )  # a caller who has waited for three will not wait for a fourth
+    # a caller who has waited for three will not wait for a fourth
+    chain_max: int = field(default=3, validator=rules.between(1, 10))
     rewrite_model: bool = False  # answer with the public name instead of the provider's own word
     # no current model answers more, so no more is ever reserved, whatever a caller asks for
     max_output: int = field(default=131_072, validator=rules.at_least(1))
@@ -206,9 +219,8 @@ class ClassPolicy:
     """How one traffic class wants to be treated. `[defaults]` has the same fields; a class overrides some of them."""
 
     headers_timeout: float = field(default=240.0, validator=rules.positive)  # image and video calls may take minutes
-    gate_timeout: float = field(
-        default=30.0, validator=rules.positive
-    )  # a slow model is not an error; counted from the headers
+    # a slow model is not an error; counted from the headers
+    gate_timeout: float = field(default=30.0, validator=rules.positive)
     on_gate_timeout: Literal["commit", "failover"] = "commit"
     mode: Literal["plain", "assured"] = "plain"
     total_timeout: float = field(default=600.0, validator=rules.positive)  # the official SDKs' own

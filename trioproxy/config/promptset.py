@@ -16,10 +16,10 @@ from attrs import asdict, define, evolve, field, frozen
 from trioproxy.codec.chat_facts import facts_of
 from trioproxy.config import rules
 from trioproxy.config.lines import Path
-from trioproxy.config.load import dotted, located, parse_toml, places
+from trioproxy.config.load import parse_toml, told
 from trioproxy.config.structure import structure
-from trioproxy.errors import ConfigError, ConfigFault, Refusal
-from trioproxy.policy.expectation import Expect
+from trioproxy.errors import Refusal
+from trioproxy.policy.expect import Expect
 from trioproxy.policy.refusal import REFUSALS
 from trioproxy.policy.schema import objection
 
@@ -91,9 +91,7 @@ def parse_set(text: str, name: str) -> PromptSet:
     reading = Reading(raw)
     made = reading.set()
     if made is None or reading.found:
-        lines = places(text)
-        faults = [located(ConfigFault(dotted(path) or name, what), lines) for path, what in reading.found]
-        raise ConfigError(sorted(faults, key=lambda fault: fault.line or 0))
+        raise told(reading.found, text, name)
     return made
 
 

@@ -4,9 +4,11 @@ Prices are left to be filled in: they change, and a wrong one orders the chain w
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import get_args
 
 from attrs import frozen
 
+from trioproxy.config.model import Provider as Known
 from trioproxy.config.rules import base_url
 from trioproxy.config.show import toml_string
 
@@ -54,6 +56,10 @@ data = "127.0.0.1:8787"   # only this machine; another address needs [[keys]] (`
 breaker = "four-layer"    # or "consecutive", "half-open"
 total_timeout = 600       # seconds, as in the official SDKs
 gate_timeout = 30         # how long a stream may stay undecided before it is passed on
+
+# Every call and its cost on disk, from which a restart goes on where it was.
+# [state]
+# path = "/var/lib/trioproxy/ledger.db"
 
 # Health checks: a completion of one token at every channel once a minute, which you pay for.
 # [probes]
@@ -118,12 +124,14 @@ channels = [
 
 def _channel(provider: Provider, environ: Mapping[str, str]) -> str:
     auth = f'auth = "{provider.auth}"\n' if provider.auth != "bearer" else ""
+    # Whose rate-limit headers it answers with: one name means requests a minute at one provider, a day at another.
+    whose = f'provider = "{provider.name}"\n' if provider.name in get_args(Known) else ""
     return f"""
 [[channels]]
 name = "{provider.name}"
 base_url = {toml_string(_url(provider, environ))}
 api_key = {{ env = "{provider.variable}" }}
-{auth}# price = {{ input = 0.00, output = 0.00 }}   # USD per million tokens, from the provider's price page
+{whose}{auth}# price = {{ input = 0.00, output = 0.00 }}   # USD per million tokens, from the provider's price page
 """
 
 

@@ -63,12 +63,11 @@ class Alerting:
     couriers: tuple[Courier, ...] = ()
     waiting: Callable[[], Mapping[str, int]] = lambda: NOBODY
     broken: int = field(init=False, default=0)  # looks that ended in a fault of ours
-    _happens: trio.Event = field(init=False, factory=trio.Event)
-    _idle: bool = field(init=False, default=False)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Watch until cancelled. Whatever is emitted after it has started is seen."""
-        self.journal.subscribe(self._hear)
+        for kind, hears in self.watch.hears.items():  # each straight to its own: an exchange is counted at every call
+            self.journal.subscribe(hears, kind)
         try:
             async with trio.open_nursery() as nursery:
                 for courier in self.couriers:
@@ -80,18 +79,21 @@ class Alerting:
                     await trio.sleep(EVERY)
                     self.look(trio.current_time())
         finally:
-            self.journal.unsubscribe(self._hear)
-
-    def _hear(self, event: Event) -> None:
-        self.watch.hear(event)
-        if self._idle:
-            self._happens.set()
+            for hears in self.watch.hears.values():
+                self.journal.unsubscribe(hears)
 
     async def _rest(self) -> None:
-        self._happens, self._idle = trio.Event(), True
-        with trio.move_on_after(IDLE - EVERY):
-            await self._happens.wait()
-        self._idle = False
+        happens = trio.Event()
+
+        def wake(_event: Event) -> None:
+            happens.set()
+
+        self.journal.subscribe(wake, *self.watch.hears)
+        try:
+            with trio.move_on_after(IDLE - EVERY):
+                await happens.wait()
+        finally:
+            self.journal.unsubscribe(wake)
 
     def look(self, now: float) -> None:
         """Tell what is to be told now."""

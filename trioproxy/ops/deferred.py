@@ -65,7 +65,7 @@ class Performer:
 
     async def run(self) -> None:
         """Work until cancelled; what is under way then is begun again by the next life."""
-        self.gateway.journal.subscribe(self.heard)
+        self.gateway.journal.subscribe(self.heard, BreakerMoved, ProbeRan)
         try:
             await self._sure(partial(deferred.resume, spool=self._spool))
             async with trio.open_nursery() as nursery:

@@ -5,7 +5,7 @@ event, so none can get here.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 from trioproxy.errors import Fault
 from trioproxy.journal import (
@@ -55,6 +55,7 @@ _TOLD_ALREADY = frozenset(
     }
 )
 _SELDOM = ("session", "arm", "refused", "fallback")
+TOLD = tuple(kind for kind in get_args(Event) if kind is not AnswerBegan)  # an answer that begins is told of at its end
 Line = tuple[str, str, dict[str, Any]]  # level, name, fields
 
 

@@ -23,7 +23,7 @@ from trioproxy.config.promptset import Prompt, PromptSet
 from trioproxy.errors import AttemptError, Blame, Fault, FaultKind, Refusal
 from trioproxy.http.client import Exchange
 from trioproxy.journal import Usage
-from trioproxy.policy.expectation import judge
+from trioproxy.policy.expect import judge
 from trioproxy.policy.forecast import forecast
 from trioproxy.policy.outcome import Outcome, Summary
 from trioproxy.policy.reading import Reading

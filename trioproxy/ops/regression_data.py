@@ -3,6 +3,7 @@
 from typing import Any
 
 from attrs import asdict
+from msgspec import to_builtins
 
 from trioproxy.config.promptset import Prompt
 from trioproxy.ops.regression import Regression, Target
@@ -40,4 +41,4 @@ def _prompt(run: Regression, number: int, prompt: Prompt) -> dict[str, Any]:
 
 
 def _outcome(outcome: Outcome) -> dict[str, Any]:
-    return {"passed": outcome.passed, **asdict(outcome)}
+    return {"passed": outcome.passed, **to_builtins(outcome)}

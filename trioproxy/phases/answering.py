@@ -41,45 +41,45 @@ def refusal(error: Refusal, dialect: Dialect, request_id: str, *, allow: str = "
 
 def answer(call: Call, walk: Walk, early: Source | None) -> Answer:
     """The answer of a walk that has decided, or of one that goes on behind keep-alives (`early`)."""
-    attempt = walk.committed
+    attempt, spent = walk.committed, overhead(call, walk)
     if attempt is not None:
-        return _committed(call, walk, attempt)
+        return _committed(call, walk, attempt, spent)
     if early is not None:
         lines = b"%bx-request-id: %b\r\n" % (_STREAM, call.request_id.encode())
-        return Answer(200, lines, source=early, drain=_drain(call))
+        return Answer(200, lines, source=early, drain=_drain(call), overhead=spent)
     assert walk.error is not None, "a walk ends with an answer or an error"
     told = problem(call, walk, walk.error)
     said = degraded(call, walk, told, walk.error)
     if said is not None:
         form = _STREAM if call.facts.stream else _JSON
-        return Answer(
-            200, b"%b%bx-trioproxy-degraded: answer\r\n" % (form, _told(call, walk, None)), said, error=walk.error
-        )
-    lines = b"%b%b%b" % (_JSON, _told(call, walk, None), _retry_lines(told))
+        lines = b"%b%bx-trioproxy-degraded: answer\r\n" % (form, _told(call, walk, None, spent))
+        return Answer(200, lines, said, error=walk.error, overhead=spent)
+    lines = b"%b%b%b" % (_JSON, _told(call, walk, None, spent), _retry_lines(told))
     body = call.endpoint.dialect.render_error(told, call.request_id)
-    return Answer(told.status, lines, body, error=walk.error)
+    return Answer(told.status, lines, body, error=walk.error, overhead=spent)
 
 
-def _committed(call: Call, walk: Walk, attempt: Attempt) -> Answer:
+def _committed(call: Call, walk: Walk, attempt: Attempt, spent: float) -> Answer:
     head = attempt.exchange.head
     assert head is not None
     theirs = relayable([pair for pair in head.headers if pair[0] not in _OURS])
-    told = _told(call, walk, attempt)
+    told = _told(call, walk, attempt, spent)
     if attempt.relay is not None:
-        return Answer(200, b"%b%b%b" % (_STREAM, told, theirs), source=attempt.relay, drain=_drain(call))
-    return Answer(200, b"%b%b%b" % (_JSON, told, theirs), attempt.body)
+        lines = b"%b%b%b" % (_STREAM, told, theirs)
+        return Answer(200, lines, source=attempt.relay, drain=_drain(call), overhead=spent)
+    return Answer(200, b"%b%b%b" % (_JSON, told, theirs), attempt.body, overhead=spent)
 
 
 def _drain(call: Call) -> float:
     return call.policy.drain_timeout if call.policy.on_disconnect == "drain" else 0.0
 
 
-def _told(call: Call, walk: Walk, attempt: Attempt | None) -> bytes:
+def _told(call: Call, walk: Walk, attempt: Attempt | None, spent: float) -> bytes:
     """What this gateway decided: who answered, after how many attempts, and what it took of the time itself."""
     lines = b"x-request-id: %b\r\nx-trioproxy-attempts: %d\r\nx-trioproxy-overhead-ms: %.2f\r\n" % (
         call.request_id.encode(),
         len(walk.records) + (attempt is not None),
-        overhead(call, walk) * 1000,
+        spent * 1000,
     )
     if walk.admission is not None:
         lines += walk.admission.lines()

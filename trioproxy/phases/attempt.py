@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import trio
 from attrs import define, evolve, field
+from msgspec.structs import replace
 
 from trioproxy.call import Call
 from trioproxy.channel import ChannelState, Pass
@@ -63,6 +64,7 @@ class Attempt:
     _ticket: Ticket = field(init=False, factory=Ticket)
     _leave: Pass | None = field(init=False, default=None)
     _holding: Holding | None = field(init=False, default=None)
+    _released: bool = field(init=False, default=False)
 
     def __attrs_post_init__(self) -> None:
         self.exchange = Exchange(self.channel.upstream)
@@ -105,7 +107,7 @@ class Attempt:
         if told := telling(self.channel.pace.family, head.headers):
             now = trio.current_time()
             if head.status >= 300 or not self.channel.pace.calm(self.model, now):
-                self.family.post(self.channel.tempo.heard, self.model, self.sent, told, now=now, wall=self.wall())
+                self.family.post(self.channel.pacer.heard, self.model, self.sent, told, now=now, wall=self.wall())
         if not 200 <= head.status < 300:
             body = await self._error_body()
             raise AttemptError(fault_of(self.call, self.exchange, body, self.wall()))
@@ -171,7 +173,7 @@ class Attempt:
         idle = self.call.policy.idle_timeout
         deadlines = self.call.deadlines
         if self.longest < math.inf:
-            deadlines = evolve(deadlines, total=min(deadlines.total, self.answered + self.longest))
+            deadlines = replace(deadlines, total=min(deadlines.total, self.answered + self.longest))
         self.relay = Relay(self.exchange, reader, deadlines, idle, self.call.endpoint.dialect, held, complete)
 
     # Afterwards
@@ -199,6 +201,9 @@ class Attempt:
 
     def release(self, *, evidence: bool = True) -> None:
         """Give everything back: synchronous, idempotent. Without `evidence` the channel learns nothing from it."""
+        if self._released:
+            return
+        self._released = True
         now = trio.current_time()
         try:
             self.exchange.close(now)
@@ -217,9 +222,9 @@ class Attempt:
         else:
             self.family.post(self.channel.abandon, leave, now, unanswered=self.exchange.unanswered)
 
-    def record(self, now: float) -> AttemptRecord:
+    def record(self) -> AttemptRecord:
         """The attempt as the journal tells it. A unary answer is over when it is here, a stream when it was relayed."""
-        end = self.answered if self.decided and self.relay is None else now
+        end = self.answered if self.decided and self.relay is None else trio.current_time()
         return AttemptRecord(
             self.channel.name,
             self.model,

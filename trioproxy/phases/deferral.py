@@ -85,9 +85,12 @@ class Deferral:
             found = await self._stored(call, policy, request, told.message)
         except Refusal as refusal:
             walk.why = problem_of(refusal).code or ""
-            return answering.refusal(refusal, call.endpoint.dialect, call.request_id)
-        walk.instead, walk.why = "defer", told.code or ""
-        return self._accepted(found, call, walk.error.retry_after, walk.error)
+            answer = answering.refusal(refusal, call.endpoint.dialect, call.request_id)
+        else:
+            walk.instead, walk.why = "defer", told.code or ""
+            answer = self._accepted(found, call, walk.error.retry_after, walk.error)
+        answer.overhead = answering.overhead(call, walk)
+        return answer
 
     async def turned_away(self, call: Call, refusal: Refusal, request: Request) -> Answer | None:
         """The same in place of the queue's no, where the class would have that. Raises `Refusal` where it cannot be stored."""

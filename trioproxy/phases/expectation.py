@@ -4,6 +4,7 @@ import math
 from functools import lru_cache
 
 from attrs import define, evolve, field, frozen
+from msgspec.structs import replace
 
 from trioproxy.call import Call
 from trioproxy.codec.frame import Facts
@@ -127,7 +128,7 @@ class Scales:
             estimator = self._estimators[vocabulary] = Estimator(vocabulary)
         measure = estimator.measure(call.body, facts.members)
         if facts.output_cap is not None and facts.output_cap > model.max_output:
-            facts = evolve(facts, output_cap=model.max_output)
+            facts = replace(facts, output_cap=model.max_output)
         route = f"{call.caller.tenant}/{model.name}" + ("+tools" if "tools" in facts.members else "")
         most = model.max_output * facts.choices
         queue = call.policy.queue

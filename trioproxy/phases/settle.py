@@ -9,14 +9,14 @@ from types import TracebackType
 from typing import Self
 
 import trio
-from attrs import define, evolve, field
+from attrs import define, field
+from msgspec.structs import replace
 
 from trioproxy.answer import Answer
 from trioproxy.call import Call, Caller, Request
 from trioproxy.errors import Blame, ChainExhausted, Fault, FaultKind, Limited, Refusal, RefusalKind
 from trioproxy.journal import AnswerBegan, EndReason, ExchangeEnded, Journal, Usage
 from trioproxy.phases.admit import Admission
-from trioproxy.phases.answering import overhead
 from trioproxy.phases.keepalive import Keepalive
 from trioproxy.phases.walk import Walk
 
@@ -43,12 +43,12 @@ def refused(journal: Journal, request: Request, answer: Answer, *, request_id: s
     assert isinstance(refusal, Refusal), "the answer to a refusal carries it"
     record = _unasked(request, request_id, caller)
     if refusal.queued:
-        record = evolve(record, queued=refusal.queued)
+        record = replace(record, queued=refusal.queued)
     if refusal.limited is not None:
         record = _limited(record, refusal.limited)
     elif refusal.kind in AUTH:
-        record = evolve(record, reason=EndReason.REFUSED_AUTH)
-    journal.emit(evolve(record, status=answer.status, note=refusal.kind.value))
+        record = replace(record, reason=EndReason.REFUSED_AUTH)
+    journal.emit(replace(record, status=answer.status, note=refusal.kind.value))
 
 
 def put_off(journal: Journal, call: Call, answer: Answer) -> None:
@@ -77,7 +77,7 @@ def put_off(journal: Journal, call: Call, answer: Answer) -> None:
 
 def _limited(record: ExchangeEnded, limited: Limited) -> ExchangeEnded:
     """The same record with the limit that refused the call."""
-    return evolve(
+    return replace(
         record,
         reason=EndReason.REFUSED_QUOTA,
         model=limited.model,
@@ -94,7 +94,7 @@ def broken_off(journal: Journal, request: Request, exc: BaseException, *, reques
     """The record of a request that ended by a bug, or by its caller's leaving, before any channel was asked."""
     cancelled = _cancelled(exc)
     reason = EndReason.BUG if cancelled is None else _gone(cancelled)
-    journal.emit(evolve(_unasked(request, request_id, caller), reason=reason))
+    journal.emit(replace(_unasked(request, request_id, caller), reason=reason))
 
 
 def _unasked(request: Request, request_id: str, caller: Caller) -> ExchangeEnded:
@@ -128,9 +128,11 @@ class Settlement:
     def begin(self, answer: Answer, early: Keepalive | None = None) -> None:
         """The answer's first byte may go downstream now; where it is `early`, of what comes before the model's."""
         self.answer = answer
-        self.overhead = overhead(self.call, self.walk)
+        self.overhead = answer.overhead
         if answer.whole and self.walk.admission is not None:
             self.walk.admission.stir()
+        if not self.journal.wanted(AnswerBegan):
+            return
         if self.walk.committed is not None:
             self.began()
         elif early is not None:

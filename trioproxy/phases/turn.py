@@ -52,9 +52,8 @@ class Chains:
         if not out:
             return None
         wait = max(out)
-        return tickets.Objection(
-            ("incident", self.name), wait if wait > 0.0 else None
-        )  # None: until its probes are back
+        until = wait if wait > 0.0 else None  # None: until its probes are back
+        return tickets.Objection(("incident", self.name), until)
 
 
 @define(eq=False)

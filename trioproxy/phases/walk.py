@@ -95,7 +95,19 @@ class Walk:
 
     async def go(self, nursery: trio.Nursery) -> None:
         """Begin the next attempt, or decide where none is left. Cancelled, it leaves what it holds to `release`."""
-        while not await self._begun(nursery):
+        while True:
+            for step in self._left:
+                now = trio.current_time()
+                self._late = now + self.call.policy.min_attempt > self.call.deadlines.start
+                if self._late or not self._places:
+                    break
+                bound = self.admission is not None or not self.channels.state[step.channel].pace.free
+                if bound and (objection := await self._passed_over(step, now)):
+                    self.skipped.append((step.channel, objection))
+                    continue
+                self._places -= 1
+                nursery.start_soon(self._attempt, self._next(step), nursery)
+                return
             if self.stand_ins is None or not await self._replaced(self.stand_ins):
                 self._decide()
                 return
@@ -111,21 +123,6 @@ class Walk:
         self._turn_to(stand_in)
         return True
 
-    async def _begun(self, nursery: trio.Nursery) -> bool:
-        for step in self._left:
-            now = trio.current_time()
-            self._late = now + self.call.policy.min_attempt > self.call.deadlines.start
-            if self._late or not self._places:
-                break
-            bound = self.admission is not None or not self.channels.state[step.channel].pace.free
-            if bound and (objection := await self._passed_over(step, now)):
-                self.skipped.append((step.channel, objection))
-                continue
-            self._places -= 1
-            nursery.start_soon(self._attempt, self._next(step), nursery)
-            return True
-        return False
-
     def _decide(self) -> None:
         if self.committed is None:
             self.error = self._exhausted(out_of_time=self._late)
@@ -137,7 +134,7 @@ class Walk:
         if not channel.pace.free:
             need = pacing.need_of(self.call, channel, step, self.admission)
             alone = step is self._steps[-1] or self._steps.count(step) > 1
-            said = await self.channels.decide(channel.tempo.may_send, step.model, need, now, alone=alone)
+            said = await self.channels.decide(channel.pacer.may_send, step.model, need, now, alone=alone)
             if isinstance(said, Short):
                 if self.admission is not None:
                     self.admission.forgo(step)
@@ -211,7 +208,7 @@ class Walk:
         if self.admission is not None:
             self.admission.leave(sent=attempt.fault is not None and attempt.fault.kind not in UNSENT)
         if not attempt.skipped:
-            self._records.append(attempt.record(attempt.answered))
+            self._records.append(attempt.record())
 
     def release(self, *, evidence: bool) -> None:
         """Give back whatever is held. `evidence` False: the present attempt teaches its channel nothing."""
@@ -222,7 +219,7 @@ class Walk:
             self._unsent(attempt.channel, attempt.model, attempt.sent)
         attempt.release(evidence=evidence)
         if not attempt.skipped:
-            self._records.append(attempt.record(trio.current_time()))
+            self._records.append(attempt.record())
 
     @property
     def upstream_time(self) -> float:

@@ -23,9 +23,8 @@ class AimdPolicy:
     floor: float = field(default=1.0, validator=validators.gt(0.0))
     decrease: float = field(default=0.7, validator=[validators.gt(0.0), validators.lt(1.0)])
     mild: float = field(default=0.85, validator=[validators.gt(0.0), validators.lt(1.0)])
-    busy: float = field(
-        default=0.8, validator=[validators.gt(0.0), validators.le(1.0)]
-    )  # utilisation that earns an increase
+    # utilisation that earns an increase
+    busy: float = field(default=0.8, validator=[validators.gt(0.0), validators.le(1.0)])
     climb: float = field(default=100.0, validator=validators.gt(0.0))  # seconds under load from nothing to `configured`
     memory: float = field(default=0.0, validator=validators.ge(0.0))  # seconds that a refusal makes the climb wary
 

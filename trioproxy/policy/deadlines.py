@@ -4,11 +4,10 @@
 byte (SDKs state such a timeout of their own accord). A caller's deadline is never evidence against a channel.
 """
 
-from attrs import frozen
+from msgspec import Struct
 
 
-@frozen
-class Deadlines:
+class Deadlines(Struct, frozen=True):
     """Seconds on Trio's clock."""
 
     start: float

@@ -1,4 +1,4 @@
-"""How fast one channel's traffic may grow, watched: ceilings, a slow start, and a brake that lets go by itself.
+"""The governor: how fast one channel's traffic may grow, watched: ceilings, a slow start, and a brake that lets go by itself.
 
 A call is held back where the ceiling of a `Ramp` is reached, and passes a channel over that warms up as often as its share
 says: by counting, so that of ten calls at 30 % three go, spread evenly. Growth pauses while what was seen in the last minute

@@ -19,6 +19,7 @@ from attrs import define, field
 from trioproxy.journal import Usage
 
 GROWTH = 1.1
+PER_BUCKET = 1.0 / math.log(GROWTH)  # buckets to a factor of e
 DECAY = 0.995
 ENOUGH = 20  # below 20 observations nothing lies beyond the 95th percentile
 MOST = 4096
@@ -49,7 +50,7 @@ class Quantile:
 
     def observe(self, value: float) -> None:
         """One observation; below 1 counts as 1."""
-        bucket = math.ceil(math.log(max(1.0, value), GROWTH) - 1e-9)
+        bucket = math.ceil(math.log(max(1.0, value)) * PER_BUCKET - 1e-9)
         self.count += 1
         self._weight /= DECAY
         self._buckets[bucket] = self._buckets.get(bucket, 0.0) + self._weight

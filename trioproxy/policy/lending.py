@@ -17,7 +17,7 @@ EPSILON = 1e-6  # tokens; a refill that was waited for exactly must be found the
 
 
 @define(eq=False)
-class Meter:
+class Supply:
     """Tokens that come in at `rate` a second, up to `burst`. What is larger than the burst passes when full, as a debt."""
 
     rate: float
@@ -48,7 +48,7 @@ class Meter:
 class Guarantee:
     """One tenant's. `calls` are those that wait or are under way."""
 
-    meter: Meter
+    supply: Supply
     calls: int = 0
     seen: float = -math.inf
 
@@ -64,7 +64,7 @@ class Pool:
     burst: float = 60.0
     guaranteed: Mapping[str, float] = field(factory=dict)
     reclaim: float = 5.0
-    meter: Meter = field(init=False)
+    supply: Supply = field(init=False)
     guarantees: dict[str, Guarantee] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -73,18 +73,18 @@ class Pool:
             raise ValueError(
                 f"guarantees of {total:g} tokens/s exceed the pool's {self.rate:g}: lower them or raise it"
             )
-        self.meter = Meter(self.rate, self.rate * self.burst)
-        self.guarantees = {name: Guarantee(Meter(rate, rate * self.reclaim)) for name, rate in self.guaranteed.items()}
+        self.supply = Supply(self.rate, self.rate * self.burst)
+        self.guarantees = {name: Guarantee(Supply(rate, rate * self.reclaim)) for name, rate in self.guaranteed.items()}
 
     def covered_in(self, tenant: str, cost: int, now: float) -> float:
         """Seconds until the tenant's guarantee pays for so much: 0.0 now, `math.inf` never."""
         guarantee = self.guarantees.get(tenant)
-        return guarantee.meter.short(now, cost) / guarantee.meter.rate if guarantee else math.inf
+        return guarantee.supply.short(now, cost) / guarantee.supply.rate if guarantee else math.inf
 
     def wait(self, tenant: str, cost: int, now: float) -> float:
         """Seconds until so much may be taken, assured or borrowed; 0.0 where now."""
         covered_in = self.covered_in(tenant, cost, now)
-        assured = self.meter.short(now, cost) / self.rate
+        assured = self.supply.short(now, cost) / self.rate
         if not covered_in:
             return assured
         return min(max(assured, covered_in), self._borrowed(tenant, cost, now))
@@ -98,22 +98,22 @@ class Pool:
         kept = filling = missing = 0.0
         for name, guarantee in self.guarantees.items():
             if name != tenant and guarantee.active(now):
-                meter = guarantee.meter
-                meter.refill(now)
-                kept += max(0.0, meter.level)
-                missing += meter.burst - max(0.0, meter.level)
-                filling += meter.rate if meter.level < meter.burst else 0.0
-        short = self.meter.short(now, cost + kept)
+                supply = guarantee.supply
+                supply.refill(now)
+                kept += max(0.0, supply.level)
+                missing += supply.burst - max(0.0, supply.level)
+                filling += supply.rate if supply.level < supply.burst else 0.0
+        short = self.supply.short(now, cost + kept)
         if not short:
             return 0.0
         slowly = short / (self.rate - filling) if self.rate > filling else math.inf
-        return min(slowly, self.meter.short(now, cost + kept + missing) / self.rate)
+        return min(slowly, self.supply.short(now, cost + kept + missing) / self.rate)
 
     def take(self, tenant: str, tokens: int, now: float, *, borrowed: bool) -> None:
         """Charge so much; negative gives back."""
-        self.meter.add(now, -tokens)
+        self.supply.add(now, -tokens)
         if not borrowed:
-            self.guarantees[tenant].meter.add(now, -tokens)
+            self.guarantees[tenant].supply.add(now, -tokens)
 
     def enter(self, tenant: str) -> None:
         """One more call of the tenant waits or is under way."""
@@ -130,11 +130,11 @@ class Pool:
         guarantee = self.guarantees.get(tenant)
         if guarantee is None:
             return 0.0
-        guarantee.meter.refill(now)
-        return guarantee.meter.level
+        guarantee.supply.refill(now)
+        return guarantee.supply.level
 
     def reclaimed(self, tenant: str, now: float) -> float:
         """Tokens of the tenant's guarantee that the pool does not have, being lent: what comes in goes to it first."""
         unspent = max(0.0, self.unspent(tenant, now))
-        self.meter.refill(now)
-        return max(0.0, unspent - max(0.0, self.meter.level))
+        self.supply.refill(now)
+        return max(0.0, unspent - max(0.0, self.supply.level))

@@ -1,4 +1,4 @@
-"""How much there was lately: a count that fades, read as "in the last minute".
+"""A meter of how much there was lately: a count that fades, read as "in the last minute".
 
 What was added weighs e^(-age / 60 s). A steady rate reads as itself, per minute; a burst reads whole at once and is forgotten
 gradually, as a bucket that refills would. Two numbers, whatever the traffic.

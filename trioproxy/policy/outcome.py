@@ -10,7 +10,7 @@ from attrs import frozen
 
 from trioproxy.codec.chat_said import Said
 from trioproxy.journal import Usage
-from trioproxy.policy.expectation import Check
+from trioproxy.policy.expect import Check
 from trioproxy.policy.refusal import refusal_in
 
 

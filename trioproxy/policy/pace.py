@@ -1,4 +1,4 @@
-"""How much one channel is sent, beyond what is configured for it: what was learned of its provider, and how fast it may grow.
+"""The pace: how much one channel is sent, beyond what is configured for it: what was learned of its provider, and how fast it may grow.
 
 It makes nothing before there is something to know: a channel without a ramp whose answers tell of no limit and whose provider
 refuses nobody is `free`, which costs a call one look. What was learned is kept by the provider's name of a model, for limits

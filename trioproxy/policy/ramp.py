@@ -31,9 +31,8 @@ class Ramp:
 
     policy: RampPolicy = field(factory=RampPolicy)
     paused: str | None = field(init=False, default=None)  # why, while growth is paused
-    _peaks: deque[tuple[float, float]] = field(
-        init=False, factory=deque
-    )  # (when, rate), each worth more than those after
+    # (when, rate), each worth more than those after
+    _peaks: deque[tuple[float, float]] = field(init=False, factory=deque)
     _held: float = field(init=False, default=0.0)
 
     def used(self, now: float, rate: float) -> None:

@@ -1,7 +1,7 @@
 """What a call asks of the quota and what it is told: a path of scopes, and a reservation or a denial.
 
-A scope is a rank and a name. The order of a path is organization → tenant → team → key → model → channel; any may be
-missing. The channel stands apart: it changes on failover, and reserves by its provider's own rule.
+A scope is a rank and a name. The order of a path is organization → tenant → team → key → end user → model → channel; any may
+be missing. The channel stands apart: it changes on failover, and reserves by its provider's own rule.
 """
 
 import enum

@@ -5,7 +5,8 @@ with the real vocabularies. A letter's weight is the ratio's inverse, raised a l
 next to nothing and lowered for the punctuation that weighs more. Weights are bytes, in hundredths of a token, so that a
 piece is weighed by two calls into C: translate every byte into its weight, and add them up.
 
-A script is known by the first byte of its characters in UTF-8; the others weigh nothing. Long runs without a blank, quote or comma are base64 or the like, which costs three times as much a letter.
+A script is known by the first byte of its characters in UTF-8; the others weigh nothing. Long runs without a blank, quote or
+comma are base64 or the like, which costs three times as much a letter.
 """
 
 import re

@@ -23,6 +23,8 @@ FADE = 0.9  # of the mean stays from one minute to the next: its half-life is 6.
 
 THROTTLED = frozenset({FaultKind.RATE_LIMITED, FaultKind.RAMP})
 
+_SHARE = [validators.ge(0.0), validators.le(1.0)]
+
 
 @frozen
 class Thresholds:
@@ -30,15 +32,12 @@ class Thresholds:
 
     window: float = field(default=60.0, validator=validators.gt(0.0))  # seconds; providers' limits are per minute
     least: int = field(default=20, validator=validators.ge(1))  # attempts or calls; one of three is no rate
-    rate_limited: float = field(default=0.05, validator=validators.ge(0.0))  # of a channel's attempts; as growth pauses
-    refused: float = field(
-        default=0.2, validator=validators.ge(0.0)
-    )  # of a class's calls; one tenant at its limit is normal
+    rate_limited: float = field(default=0.05, validator=_SHARE)  # of a channel's attempts; as growth pauses
+    refused: float = field(default=0.2, validator=_SHARE)  # of a class's calls; one tenant at its limit is normal
     queued: float = field(default=100.0, validator=validators.ge(0.0))  # calls of a class that wait, on average
     pressure: float = field(default=5.0, validator=validators.ge(0.0))  # times a tenant's own mean of tokens per minute
-    pressure_floor: int = field(
-        default=100_000, validator=validators.ge(0)
-    )  # tokens per minute that are never abnormal
+    # Tokens per minute that are never abnormal.
+    pressure_floor: int = field(default=100_000, validator=validators.ge(0))
     probes: int = field(default=2, validator=validators.ge(1))  # failures in a row; one may be the network's
     drift: float = field(default=1.5, validator=validators.ge(0.0))  # estimates leave 1.1 of room by themselves
 

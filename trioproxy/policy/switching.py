@@ -103,6 +103,10 @@ class Switching:
             return None
         return SwitchWeighed(self.model, before[0], self.told, before[1], self._after.reading(), now)
 
+    def settled(self, channel: str) -> bool:
+        """Whether a call that asked `channel` first says nothing new."""
+        return channel == self.first == self.told and self._limited <= 0
+
     def asked(self, *, limited: bool) -> bool:
         """A call asked the first choice, or was turned away from it by a limit. Whether that is a switch by now."""
         self._limited = max(self._limited, 0) + 1 if limited else min(self._limited, 0) - 1

@@ -43,7 +43,9 @@ class Watch:
     causes: Collection[AlertCause] = ALL
     _matters: Matters = field(init=False)
     _spikes: Spikes = field(init=False)
-    _hears: dict[type, Callable[[Any], None]] = field(init=False)
+    hears: dict[type, Callable[[Any], None]] = field(
+        init=False
+    )  # by kind of event; none raises, none tells anything yet
     _parked: set[str] = field(init=False, factory=set)  # channels, until they answer
     _dark: set[str] = field(init=False, factory=set)  # models that no channel served, until one does
     _probes: dict[str, int] = field(init=False, factory=dict)  # channel → failures in a row
@@ -51,7 +53,7 @@ class Watch:
     def __attrs_post_init__(self) -> None:
         self._matters = Matters(self.rhythm)
         self._spikes = Spikes(self.thresholds)
-        self._hears = {
+        self.hears = {
             ExchangeEnded: self._exchange,
             BreakerMoved: self._breaker,
             ChannelParked: self._park,
@@ -64,8 +66,8 @@ class Watch:
         }
 
     def hear(self, event: Event) -> None:
-        """Take note of an event. Never raises, and tells nothing yet."""
-        hears = self._hears.get(type(event))
+        """Take note of an event of any kind."""
+        hears = self.hears.get(type(event))
         if hears is not None:
             hears(event)
 

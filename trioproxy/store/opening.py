@@ -14,7 +14,6 @@ from attrs import frozen
 from trioproxy.config.model import Channel, Config, State
 from trioproxy.errors import ConfigError, ConfigFault
 from trioproxy.journal import Journal
-from trioproxy.policy.pricing import Tariff
 from trioproxy.store import schema
 from trioproxy.store.database import Database, DatabaseTrouble, transaction
 from trioproxy.store.importer import Importer, Place
@@ -163,15 +162,14 @@ def places(channels: tuple[Channel, ...]) -> Mapping[str, Place]:
 
 
 def _place(channel: Channel) -> Place:
-    scope, price = channel.scope, channel.price
-    cached = price and (price.input if price.cached_input is None else price.cached_input)
+    scope = channel.scope
     return Place(
-        channel.name if channel.provider == "other" else channel.provider,
+        channel.provider_name,
         scope.deployment or "",
         scope.region or "",
         scope.workspace or "",
         scope.project or "",
-        None if price is None else Tariff(price.input, cached or 0.0, price.output),
+        channel.tariff(),
     )
 
 

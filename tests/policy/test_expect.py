@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from trioproxy.codec.chat_said import Said, ToolCall
-from trioproxy.policy.expectation import Check, Expect, Tool, judge, quoted
+from trioproxy.policy.expect import Check, Expect, Tool, judge, quoted
 from trioproxy.policy.refusal import REFUSALS, refusal_in
 
 NOTHING = Said(finish="stop")

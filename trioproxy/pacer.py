@@ -1,4 +1,4 @@
-"""How fast one channel is asked: its pace at work, what attempts and headers teach it, and what of that is told to the journal.
+"""The pacer of one channel: keeps its pace (`policy.pace`), teaches it what attempts and headers tell, and tells the journal.
 
 What an attempt takes of the pace it holds as `Sent`, and it is given back where nothing went to the provider.
 """
@@ -19,7 +19,7 @@ OVERLOADED = 529
 
 
 @define(eq=False)
-class Tempo:
+class Pacer:
     """The pace of the channel called `name`. Methods take `now`, seconds on Trio's clock, and never block."""
 
     name: str
