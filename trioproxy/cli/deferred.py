@@ -23,6 +23,9 @@ def command() -> None:
     """Look at calls that were put off, in the store that FILE names. The gateway may run, or not.
 
     \b
+    Exit code: 0 done, 1 no such call, a faulty file, or no store that can be used, 2 the file cannot be read.
+
+    \b
     Examples:
       trioproxy deferred list gateway.toml
       trioproxy deferred show gateway.toml dfr_0123456789abcdef01234567
@@ -30,11 +33,16 @@ def command() -> None:
     """  # noqa: D301 - click reads the backspace
 
 
-@command.command("list")
+@command.command("list", short_help="All that are stored.")
 @click.argument("file", type=FILE)
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def list_(file: Path, *, form: str) -> None:
-    """All that are stored, oldest first; without what was asked and answered."""
+    """All that are stored, oldest first; without what was asked and answered.
+
+    \b
+    Examples:
+      trioproxy deferred list gateway.toml --format json
+    """  # noqa: D301 - click reads the backspace
     with _opened(file) as database:
         found = [each.at(wall_clock()) for each in deferred.listed(database)]
     if form == "json":
@@ -49,20 +57,30 @@ def list_(file: Path, *, form: str) -> None:
         click.echo(f"{each.id}  {each.status:9}  {since}  {each.tenant}  {each.model}  {each.traffic_class}  {runs}")
 
 
-@command.command("show")
+@command.command("show", short_help="One of them, with its result.")
 @click.argument("file", type=FILE)
 @click.argument("id_", metavar="ID")
 def show(file: Path, id_: str) -> None:
-    """One of them as its caller would get it, the result included, as JSON."""
+    """One of them as its caller would get it, the result included, as JSON.
+
+    \b
+    Examples:
+      trioproxy deferred show gateway.toml dfr_0123456789abcdef01234567
+    """  # noqa: D301 - click reads the backspace
     with _opened(file) as database:
         _print(deferred.find(database, id_), id_)
 
 
-@command.command("cancel")
+@command.command("cancel", short_help="Take back one that has not begun.")
 @click.argument("file", type=FILE)
 @click.argument("id_", metavar="ID")
 def cancel(file: Path, id_: str) -> None:
-    """Take back one that has not begun, and show it. One that is over, or runs, stays as it is: exit code 1."""
+    """Take back one that has not begun, and show it. One that is over, or runs, stays as it is: exit code 1.
+
+    \b
+    Examples:
+      trioproxy deferred cancel gateway.toml dfr_0123456789abcdef01234567
+    """  # noqa: D301 - click reads the backspace
     with _opened(file, writing=True) as database, transaction(database):
         found = deferred.cancel(database, id_, None, wall_clock())
     _print(found, id_)
