@@ -94,5 +94,5 @@ def test_an_exchange_of_which_nothing_is_known_cost_nothing() -> None:
 def test_the_reasons_have_the_words_that_logs_and_metrics_show() -> None:
     assert {reason.value for reason in EndReason} == {
         *("answered", "refused_auth", "refused_request", "refused_quota", "rejected_upstream", "chain_exhausted"),
-        *("deadline", "cut_after_commit", "client_left", "drained", "bug"),
+        *("deadline", "cut_after_commit", "client_left", "drained", "bug", "degraded", "deferred"),
     }

@@ -14,7 +14,7 @@ from typing import BinaryIO, cast
 
 import trio
 
-from trioproxy.assembly import build, prober
+from trioproxy.assembly import build, performer, prober
 from trioproxy.config.model import Config
 from trioproxy.config.secrets import DATABASE
 from trioproxy.control.orders import Orders
@@ -25,6 +25,7 @@ from trioproxy.http.wire import Dial, Dialer
 from trioproxy.journal import BreakerMoved, ChannelParked, ExchangeEnded, Journal, Subscriber
 from trioproxy.memory import Memory
 from trioproxy.ops.alerts import alerting
+from trioproxy.ops.deferred import Performer
 from trioproxy.ops.evidence import evidence
 from trioproxy.ops.lag import report
 from trioproxy.ops.lines import TOLD
@@ -64,7 +65,8 @@ async def open_gateway(
         if watch is not None:
             watch.waiting = watch.waiting if room is None else room.depths
             await nursery.start(watch.run)
-        async with _remembering(gateway, store, config.state.snapshot_every, nursery):
+        worker = performer(config, gateway, credentials or {}, dial=dial, store=store)
+        async with _remembering(gateway, store, config.state.snapshot_every, nursery), _performing(worker):
             nursery.start_soon(supervisor.sweep)
             nursery.start_soon(supervisor.silence.watch)
             if gateway.line.admitter is not None:
@@ -117,6 +119,20 @@ async def _remembering(
             memory.keep()
     finally:
         store.close()
+
+
+@asynccontextmanager
+async def _performing(worker: Performer | None) -> AsyncGenerator[None]:
+    """Calls that were put off are done, for the length of the block; where it ends, so do they, before the store does."""
+    if worker is None:
+        yield
+        return
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(worker.run)
+        try:
+            yield
+        finally:
+            nursery.cancel_scope.cancel("gateway closed")
 
 
 async def serve(

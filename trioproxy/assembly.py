@@ -16,6 +16,7 @@ from trioproxy.config.growth import Growth
 from trioproxy.config.limits import Limits as Written
 from trioproxy.config.model import Channel, Config, Model, Params, Rollout
 from trioproxy.config.scopes import Scopes, baselines, queues, watched
+from trioproxy.deferral import Desk
 from trioproxy.family import Family
 from trioproxy.gateway import Gateway
 from trioproxy.http.client import Origin, Upstream
@@ -25,10 +26,13 @@ from trioproxy.http.silence import SilenceWatch
 from trioproxy.http.wire import Dial
 from trioproxy.journal import Journal, Usage
 from trioproxy.lifecycle import Line
+from trioproxy.ops.deferred import Performer
 from trioproxy.ops.probes import Prober, Subject
+from trioproxy.ops.results import Results, hooks
 from trioproxy.phases.admit import Admitter
 from trioproxy.phases.authenticate import Keyring
 from trioproxy.phases.classify import Classifier
+from trioproxy.phases.deferral import Deferral
 from trioproxy.phases.expectation import Provider
 from trioproxy.phases.route import Route, Router
 from trioproxy.policy.access import Catalogue
@@ -46,6 +50,8 @@ from trioproxy.policy.rollout import Rollout as LiveRollout
 from trioproxy.policy.slots import Slots
 from trioproxy.policy.switchback import Returning
 from trioproxy.policy.switching import Switching
+from trioproxy.store.deferred import Bounds
+from trioproxy.store.store import Store
 from trioproxy.supervisor import QuotaState, Supervisor
 from trioproxy.traffic import ModelTraffic, Traffic
 from trioproxy.waiting_room import WaitingRoom
@@ -147,6 +153,22 @@ def prober(config: Config, gateway: Gateway) -> Prober | None:
             request = state.request(CHAT_COMPLETIONS.suffix, b"", body)
             subjects[channel.name] = Subject(state, model, request, _charge(gateway, channel.name))
     return Prober(subjects, config.probes, states, gateway.journal, gateway.line.wall, random.random)
+
+
+def performer(
+    config: Config, gateway: Gateway, credentials: Mapping[str, str], *, dial: Dial, store: Store | None
+) -> Performer | None:
+    """Who does the calls that were put off, with the places where they are put and asked for; None where none ever are."""
+    if store is None or not any(model.on_exhausted == "defer" for model in config.models):
+        return None
+    settings, wall = config.deferred, gateway.line.wall
+    results = Results(store, hooks(settings.webhooks, credentials, dial, wall), wall)
+    made = Performer(gateway, store, settings, wall, results)
+    bounds = Bounds(settings.max_calls, settings.max_bytes, settings.tenant_calls, settings.tenant_bytes)
+    told = {key.id: key.webhook for key in config.keys if key.webhook is not None}
+    gateway.line.deferral = Deferral(store, bounds, gateway.line.router, told, wall, made.stirred)
+    gateway.desk = Desk(store, gateway.line.keyring, wall)
+    return made
 
 
 def _charge(gateway: Gateway, channel: str) -> Callable[[Usage], None]:

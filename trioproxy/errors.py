@@ -131,6 +131,8 @@ class RefusalKind(enum.Enum):
     QUEUE_TIMEOUT = "queue_timeout"
     CLASS_PAUSED = "class_paused"
     UNRECORDABLE = "ledger_unavailable"
+    DEFERRAL_FULL = "deferral_full"
+    DEFERRED_BEGUN = "deferred_begun"
 
 
 @frozen

@@ -18,6 +18,7 @@ from trioproxy.answer import Answer
 from trioproxy.call import Endpoint, Request
 from trioproxy.channel import ChannelStatistics
 from trioproxy.codec.frame import Dialect
+from trioproxy.deferral import ALLOWED, Desk
 from trioproxy.errors import Refusal, RefusalKind
 from trioproxy.journal import Journal, Reading
 from trioproxy.lag import LagStatistics
@@ -50,6 +51,7 @@ class Gateway:
     dialect: Dialect  # of the errors of paths that belong to no dialect
     rejections: Rejections = field(factory=Rejections)  # the calls that ended with 429, by whose word
     store: Store | None = None  # what is remembered beyond the process; None where nothing is
+    desk: Desk | None = None  # where calls are asked for that were put off; None where none ever is
 
     @property
     def journal(self) -> Journal:
@@ -67,6 +69,10 @@ class Gateway:
         if endpoint is not None and request.method == "POST":
             return exchange(self.line, request, endpoint)
         return self._local(request, endpoint)
+
+    def perform(self, request: Request, owner: str) -> AbstractAsyncContextManager[Answer]:
+        """As `dispatch`, for a call that was put off by the key with the id `owner`: it ends as it ends, and is not put off again."""
+        return exchange(self.line, request, self.endpoints[request.path], owner=owner)
 
     def recognises(self, headers: Mapping[bytes, bytes]) -> bool:
         """Whether these headers carry a key that is good now."""
@@ -135,10 +141,12 @@ class Gateway:
     async def _local(self, request: Request, endpoint: Endpoint | None) -> AsyncGenerator[Answer]:
         """What the gateway answers by itself."""
         request_id = self.line.classifier.request_id(request.headers)
+        desk = self.desk if self.desk is not None and self.desk.serves(request.path) else None
         try:
-            answer = self._answer(request, endpoint)
+            answer = self._answer(request, endpoint) if desk is None else await desk.answer(request)
         except Refusal as refusal:
-            answer = answering.refusal(refusal, self.dialect, request_id, allow=_allowed(request.path, endpoint))
+            allowed = _allowed(request.path, endpoint) if desk is None else ALLOWED
+            answer = answering.refusal(refusal, self.dialect, request_id, allow=allowed)
             settle.refused(self.journal, request, answer, request_id=request_id, caller=ANONYMOUS)
         yield answer
 

@@ -27,6 +27,8 @@ class EndReason(enum.Enum):
     REFUSED_QUOTA = "refused_quota"
     REJECTED_UPSTREAM = "rejected_upstream"  # the client's own fault, said by the upstream
     CHAIN_EXHAUSTED = "chain_exhausted"
+    DEGRADED = "degraded"  # no channel answered, and the configured text was given
+    DEFERRED = "deferred"  # it could not be answered now, and was stored to be done later
     DEADLINE = "deadline"
     CUT_AFTER_COMMIT = "cut_after_commit"
     CLIENT_LEFT = "client_left"

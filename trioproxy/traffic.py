@@ -32,6 +32,7 @@ from trioproxy.policy.switchback import Returning
 from trioproxy.policy.switching import Switching
 
 _FAILED = {EndReason.CHAIN_EXHAUSTED, EndReason.DEADLINE, EndReason.CUT_AFTER_COMMIT, EndReason.REJECTED_UPSTREAM}
+_FAILED |= {EndReason.DEGRADED, EndReason.DEFERRED}
 REVIEW = 1.0  # seconds between two looks at the rollouts
 
 

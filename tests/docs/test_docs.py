@@ -30,7 +30,7 @@ from trioproxy.cli import COMMANDS
 from trioproxy.codec import fault_table
 from trioproxy.codec.problem import error_table
 from trioproxy.codec.retry_hint import CAP
-from trioproxy.config import growth, limits, model, probes
+from trioproxy.config import deferred, growth, limits, model, probes
 from trioproxy.config.lint import warnings
 from trioproxy.config.load import Defaults
 from trioproxy.config.structure import structure
@@ -81,6 +81,9 @@ SECTIONS: dict[str, tuple[type, ...]] = {
     "`[probes]`": (probes.Probes,),
     "`[[models]]`": (model.Model,),
     "`fallback`": (model.Fallback,),
+    "`degraded`": (deferred.Degraded,),
+    "`[deferred]`": (deferred.Deferring,),
+    "`[[deferred.webhooks]]`": (deferred.ResultHook,),
     "`channels` of a model": (model.Link,),
     "`[[keys]]`": (model.Key,),
     "`switch_back`": (SwitchBackPolicy,),
@@ -195,7 +198,7 @@ def test_every_key_is_documented_with_its_default(heading: str) -> None:
 
 def test_every_class_of_the_configuration_has_a_section() -> None:
     """A new one must be documented; the file itself is what the page is, and a tariff what prices become."""
-    there = {cls for cls in vars(model).values() if isinstance(cls, type) and attrs.has(cls)}
+    there = {cls for cls in vars(model).values() if isinstance(cls, type) and attrs.has(cls)} | {deferred.ResultHook}
     assert there - {model.Config, Tariff} == {cls for classes in SECTIONS.values() for cls in classes} - {Defaults}
 
 

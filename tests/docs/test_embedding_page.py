@@ -120,7 +120,7 @@ def test_every_example_of_embedding_runs(
 
 def test_every_reading_of_the_gateway_is_documented_and_no_other() -> None:
     """What dispatches, and what the gateway is made of, is told elsewhere or is no embedder's business."""
-    made_of = {"line", "supervisor", "endpoints", "dialect", "dispatch", "recognises"}
+    made_of = {"line", "supervisor", "endpoints", "dialect", "dispatch", "recognises", "desk", "perform"}
     public = {name for name in vars(trioproxy.Gateway) if not name.startswith("_")} - made_of
     rows = [words(row[0])[0].partition("(")[0] for row in table(section(DOCS / "embedding.md", "Reading how it is"))]
     assert sorted([*rows, "order_rollout"]) == sorted(public)

@@ -245,6 +245,7 @@ def test_the_time_moves_with_the_clock_within_and_across_seconds() -> None:
 @pytest.mark.parametrize("reason", EndReason)
 def test_only_what_an_operator_must_know_is_loud(reason: EndReason) -> None:
     loud = {"bug": "error", "chain_exhausted": "error", "cut_after_commit": "warning", "deadline": "warning"}
+    loud |= {"degraded": "warning", "deferred": "warning"}
     assert line_of(replace(PLAIN, reason=reason))["level"] == loud.get(reason.value, "info")
 
 

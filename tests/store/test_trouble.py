@@ -191,13 +191,13 @@ async def test_an_older_programs_tables_are_brought_up(tmp_path: Path, monkeypat
         s.a.script(steps.chat("hello"))
         await s.post()
         await trio.sleep(0.05)
-    later = (*schema.MIGRATIONS, ("CREATE TABLE deferred (id text PRIMARY KEY)",))
+    later = (*schema.MIGRATIONS, ("CREATE TABLE later (id text PRIMARY KEY)",))
     monkeypatch.setattr(schema, "MIGRATIONS", later)
     monkeypatch.setattr(schema, "VERSION", len(later))
     async with scene("a", toml=state(path)):
         pass
     assert rows(path, "SELECT count(*) FROM calls") == [(1,)]
-    assert rows(path, "SELECT * FROM deferred") == []
+    assert rows(path, "SELECT * FROM later") == []
     assert rows(path, "SELECT value FROM meta WHERE name = 'version'") == [(str(len(later)),)]
 
 

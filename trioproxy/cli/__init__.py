@@ -20,6 +20,7 @@ COMMANDS = {
     "rollout": "See how a rollout goes, and start, step, pause or take it back.",
     "regress": "Ask channels a set of prompts and judge their answers, side by side.",
     "ledger": "Tell what was used and what it cost.",
+    "deferred": "Look at calls that were put off, and take one back.",
     "alerts": "See that alerts arrive.",
 }
 

@@ -7,6 +7,7 @@ from attrs import evolve, frozen
 from trioproxy.codec import jsonread, sse
 from trioproxy.codec.chat_answer import usual
 from trioproxy.codec.chat_chunk import error_in, judge, refuses
+from trioproxy.codec.chat_degraded import spoken, unstreamed
 from trioproxy.codec.chat_facts import facts_of
 from trioproxy.codec.chat_relabel import answer_from_frames, stream_from_answer
 from trioproxy.codec.chat_request import request_for
@@ -60,6 +61,14 @@ class OpenAIChat:
     def stream_from_answer(self, body: bytes, wants_usage: bool) -> bytes | None:
         """A stream from one whole answer, where a stream was asked for; None if it is no answer."""
         return stream_from_answer(body, wants_usage)
+
+    def spoken(self, text: str, model: str, facts: Facts, *, request_id: str, created: int) -> bytes:
+        """A text in the model's place, in the form that was asked for."""
+        return spoken(text, model, facts, request_id=request_id, created=created)
+
+    def unstreamed(self, body: bytes, facts: Facts) -> bytes:
+        """The same request for one whole answer."""
+        return unstreamed(body, facts)
 
     def render_error(self, problem: Problem, request_id: str) -> bytes:
         """The body of an error answer."""

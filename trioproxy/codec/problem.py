@@ -94,6 +94,13 @@ REFUSALS: dict[RefusalKind, _Words] = {
         "ledger_unavailable",
         "the gateway cannot record what calls cost at the moment, so it takes none",
     ),
+    RefusalKind.DEFERRAL_FULL: (
+        503,
+        _BUSY,
+        "deferral_full",
+        "no channel answered, and as many calls are stored for later as may",
+    ),
+    RefusalKind.DEFERRED_BEGUN: (409, _INVALID, "deferred_begun", "a deferred call has begun or is done, and stays"),
 }
 
 _UNAVAILABLE: _Words = (502, _SERVER, "upstream_unavailable", "every channel failed; the last one for this reason")

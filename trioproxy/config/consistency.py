@@ -4,12 +4,13 @@ The loader hands over the parts that could be read, each under its path, so that
 one between two others.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from urllib.parse import urlsplit
 
 from attrs import field, frozen
 
+from trioproxy.config.deferred import Deferring
 from trioproxy.config.limits import Quotas, QuotaSettings, Team, Tenant
 from trioproxy.config.lines import Path
 from trioproxy.config.model import (
@@ -48,6 +49,7 @@ class Parts:
     classes: Mapping[str, ClassPolicy]
     state: State
     alerts: Alerts = field(factory=Alerts)
+    deferred: Deferring = field(factory=Deferring)
 
     @classmethod
     def of(cls, config: Config) -> "Parts":
@@ -66,6 +68,7 @@ class Parts:
             state=config.state,
             alerts=config.alerts,
             rollouts=dict(enumerate(config.rollouts)),
+            deferred=config.deferred,
         )
 
 
@@ -80,6 +83,7 @@ def findings(parts: Parts) -> Iterator[Finding]:
     for index, model in parts.models.items():
         yield from _links(("models", index, "channels"), model.channels, model.name, parts.channel_names)
     yield from _rollouts(parts)
+    yield from _degraded(parts)
     yield from _twice("tenants", "name", ((index, tenant.name) for index, tenant in parts.tenants.items()))
     yield from _state(parts.state)
     if parts.listen:
@@ -123,6 +127,38 @@ def _rollouts(parts: Parts) -> Iterator[Finding]:
             meant = f"did you mean {shown(near[0])}?" if near else f"known are {', '.join(sorted(models)) or 'none'}"
             yield (*path, "model"), f"{shown(rollout.model)} is no model; {meant}"
         yield from _links((*path, "candidate"), rollout.candidate, rollout.model, parts.channel_names)
+
+
+def _degraded(parts: Parts) -> Iterator[Finding]:
+    """What is delivered where no channel answers, and who is told of it."""
+    hooks = dict(enumerate(parts.deferred.webhooks))
+    for (_, *rest), message in _twice("deferred.webhooks", "name", ((at, hook.name) for at, hook in hooks.items())):
+        yield ("deferred", "webhooks", *rest), message
+    known = {hook.name for hook in hooks.values()}
+    for index, model in parts.models.items():
+        path = ("models", index)
+        if model.on_exhausted == "answer" and model.degraded is None:
+            yield (
+                (*path, "degraded"),
+                'is missing: on_exhausted = "answer" needs its words, degraded = { text = "..." }',
+            )
+        if model.on_exhausted == "defer" and parts.state.path is None:
+            yield (
+                (*path, "on_exhausted"),
+                '"defer" needs a place to keep calls: give [state] path, such as "trioproxy.db"',
+            )
+        if model.webhook is not None:
+            yield from _hook((*path, "webhook"), model.webhook, known)
+    for index, key in parts.keys.items():
+        if key.webhook is not None:
+            yield from _hook(("keys", index, "webhook"), key.webhook, known)
+
+
+def _hook(path: Path, name: str, known: Collection[str]) -> Iterator[Finding]:
+    if name not in known:
+        near = get_close_matches(name, known, n=1)
+        meant = f"did you mean {shown(near[0])}?" if near else f"known are {', '.join(sorted(known)) or 'none'}"
+        yield path, f"{shown(name)} is none of [[deferred.webhooks]]; {meant}"
 
 
 def _links(path: Path, links: Sequence[Link], model: str, known: frozenset[str]) -> Iterator[Finding]:

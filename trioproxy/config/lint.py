@@ -34,6 +34,7 @@ def _findings(config: Config, today: datetime) -> Iterator[Finding]:
     for index, model in enumerate(config.models):
         yield from _model(("models", index), model, config)
         yield from _fallbacks(("models", index), model, config)
+        yield from _degraded(("models", index), model, config)
     for index, key in enumerate(config.keys):
         yield from _key(("keys", index), key, config, today)
     yield from _rollouts(config)
@@ -123,6 +124,23 @@ def _fallbacks(path: Path, model: Model, config: Config) -> Iterator[Finding]:
                 (*path, "fallback", index),
                 'it never happens: no class of these has a queue with otherwise = "fallback"',
             )
+
+
+def _degraded(path: Path, model: Model, config: Config) -> Iterator[Finding]:
+    if model.degraded is not None and model.on_exhausted != "answer":
+        yield (*path, "degraded"), f'it is never said: on_exhausted is {shown(model.on_exhausted)}, not "answer"'
+    if model.on_exhausted != "defer":
+        if model.webhook is not None:
+            yield (*path, "webhook"), f'it is never told: on_exhausted is {shown(model.on_exhausted)}, not "defer"'
+        return
+    if config.state.path == ":memory:":
+        yield (*path, "on_exhausted"), 'what is put off ends with the process: [state] path is ":memory:"'
+    policies = {"default": config.defaults, **config.classes}
+    for name in (name for name, policy in policies.items() if policy.keepalive_after):
+        yield (
+            (*path, "on_exhausted"),
+            f"streams of class {shown(name)} that were begun by keepalive_after cannot be put off any more",
+        )
 
 
 def _key(path: Path, key: Key, config: Config, today: datetime) -> Iterator[Finding]:

@@ -15,6 +15,7 @@ import attrs
 from attrs import define, evolve, field, frozen
 
 from trioproxy.config import consistency, fitting, sharing
+from trioproxy.config.deferred import Deferring
 from trioproxy.config.limits import Quotas, QuotaSettings, Team, Tenant
 from trioproxy.config.lines import Path as KeyPath
 from trioproxy.config.lines import key_lines
@@ -42,7 +43,18 @@ from trioproxy.policy.switchback import SwitchBackPolicy
 T = TypeVar("T")
 
 SECTIONS = ["listen", "defaults", "channels", "models", "keys", "classes", "log"]
-SECTIONS += ["quota", "organization", "tenants", "teams", "state", "alerts", "probes", "rollouts", "control"]
+SECTIONS += [
+    "quota",
+    "organization",
+    "tenants",
+    "teams",
+    "state",
+    "alerts",
+    "probes",
+    "rollouts",
+    "control",
+    "deferred",
+]
 BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -146,6 +158,7 @@ class Reading:
         """The configuration; None only where `found` says why."""
         self.found += [((key,), unknown(key, SECTIONS)) for key in self.raw if key not in SECTIONS]
         listen, log = self._table("listen", Listen), self._table("log", Logging)
+        deferred = self._table("deferred", Deferring) or Deferring()
         control, rollouts = self._table("control", Control), self._list("rollouts", Rollout)
         defaults, apart, classes = self._policies()
         channels, models = self._list("channels", Channel), self._list("models", Model)
@@ -155,9 +168,7 @@ class Reading:
         state = self._table("state", State) or State()
         tenants, teams = self._list("tenants", Tenant), self._list("teams", Team)
         alerts = self._table("alerts", Alerts) or Alerts()
-        for section, what in (("channels", "a place to send to"), ("models", "a name to ask for")):
-            if section not in self.raw:
-                self.found.append(((section,), f"there are none: add [[{section}]], {what}"))
+        self._missing()
         named = [channel.get("name") for channel in self._tables("channels") if isinstance(channel, Mapping)]
         parts = consistency.Parts(
             listen=listen,
@@ -174,6 +185,7 @@ class Reading:
             state=state,
             alerts=alerts,
             rollouts=rollouts,
+            deferred=deferred,
         )
         self.found += consistency.findings(parts)
         self.found += fitting.findings(parts)
@@ -199,7 +211,13 @@ class Reading:
             state=state,
             alerts=alerts,
             probes=probes,
+            deferred=deferred,
         )
+
+    def _missing(self) -> None:
+        for section, what in (("channels", "a place to send to"), ("models", "a name to ask for")):
+            if section not in self.raw:
+                self.found.append(((section,), f"there are none: add [[{section}]], {what}"))
 
     def _policies(self) -> tuple[ClassPolicy, Defaults, Mapping[str, ClassPolicy]]:
         """`[defaults]`, what of it is no class policy, and the classes, each filled from the defaults."""

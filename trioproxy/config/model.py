@@ -10,9 +10,11 @@ from typing import Literal
 from attrs import field, frozen, validators
 
 from trioproxy.config import rules
+from trioproxy.config.deferred import Deferring, Degraded
 from trioproxy.config.growth import Growth
 from trioproxy.config.limits import Budget, Limits, Quotas, QuotaSettings, Team, Tenant, Tier
 from trioproxy.config.probes import Probe, Probes
+from trioproxy.config.secret import Secret as Secret  # noqa: PLC0414 - what a file says is found in this module
 from trioproxy.policy.alerting import Rhythm
 from trioproxy.policy.breaker import BreakerPolicy
 from trioproxy.policy.classes import QueuePolicy
@@ -35,15 +37,6 @@ Provider = Literal[
     "openrouter",
     "other",
 ]
-
-
-@frozen
-class Secret:
-    """Where a credential is found: exactly one of an environment variable, a file, or (with a warning) the value."""
-
-    env: str | None = None
-    file: str | None = None
-    value: str | None = field(default=None, repr=False)
 
 
 @frozen
@@ -181,6 +174,11 @@ class Model:
     # a sure refusal at once, or one call at a time at a channel that its breaker would leave alone
     when_out: Literal["skip", "last-resort"] = "skip"
     switch_back: SwitchBackPolicy | None = None  # None: as `[defaults]` says
+    # an error is the one thing that no caller mistakes for a model's word
+    on_exhausted: Literal["error", "answer", "defer"] = "error"
+    degraded: Degraded | None = None  # what "answer" says
+    defer_ttl: float = field(default=86_400.0, validator=rules.positive)  # an answer of yesterday is seldom wanted
+    webhook: str | None = None  # who is told of results
 
 
 @frozen
@@ -224,6 +222,7 @@ class Key:
     tier: Tier | None = None
     limits: Limits = field(factory=Limits)
     budget: Budget = field(factory=Budget)
+    webhook: str | None = None  # who is told of its deferred calls' results, in place of the model's
 
 
 @frozen
@@ -325,3 +324,4 @@ class Config:
     state: State = field(factory=State)
     alerts: Alerts = field(factory=Alerts)
     probes: Probes | None = None  # None: no health checks
+    deferred: Deferring = field(factory=Deferring)

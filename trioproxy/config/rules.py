@@ -96,6 +96,11 @@ def model_name(_instance: Any, _attribute: Any, value: str) -> None:
     pattern(_instance, _attribute, value)
 
 
+def not_blank(_instance: Any, _attribute: Any, value: str) -> None:
+    if not value.strip():
+        raise ValueError(f"{shown(value)} says nothing: give the text that callers get")
+
+
 def printable(_instance: Any, _attribute: Any, value: str) -> None:
     if not value.isprintable() or len(value) > 256:
         raise ValueError(f"{shown(value)} is no name: give at most 256 printable characters")
@@ -139,7 +144,7 @@ def base_url(_instance: Any, _attribute: Any, value: str) -> None:
         raise ValueError(f"{shown(value)} has a character that a URL may not have: percent-encode it")
 
 
-def webhook(_instance: Any, _attribute: Any, value: str | None) -> None:
+def webhook(_instance: Any, _attribute: Any, value: Any) -> None:
     """A URL to post to. Never shown: many services put their credential into its path."""
     if value is None:
         return

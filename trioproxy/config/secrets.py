@@ -97,7 +97,7 @@ def database_url(config: Config, environ: Mapping[str, str], read: Read | None =
 
 
 def resolve_sinks(config: Config, environ: Mapping[str, str], read: Read | None = None) -> dict[str, str]:
-    """The secrets of the alerts' sinks alone, bare, by `sink_name`. Raises `ConfigError` with the faults of all."""
+    """What is signed with, alone: bare, by `sink_name` and `hook_name`. Raises `ConfigError` with the faults of all."""
     faults: list[ConfigFault] = []
     found = _signing(config, faults, environ, read or read_file)
     if faults:
@@ -110,12 +110,14 @@ def _signing(
 ) -> dict[str, Credential]:
     """What sinks sign with. Adds to `faults`."""
     found: dict[str, Credential] = {}
-    for index, sink in enumerate(config.alerts.sinks):
-        if sink.secret is None:
+    posted = [(sink_name(index), sink.secret) for index, sink in enumerate(config.alerts.sinks)]
+    posted += [(hook_name(hook.name), hook.secret) for hook in config.deferred.webhooks]
+    for name, secret in posted:
+        if secret is None:
             continue
-        name, source = sink_name(index), source_of(sink.secret)
+        source = source_of(secret)
         try:
-            found[name] = Credential(source, resolve(sink.secret, environ, read))
+            found[name] = Credential(source, resolve(secret, environ, read))
             signing_key(found[name].value)
         except ConfigError as exc:
             faults += [ConfigFault(f"{name}.secret", fault.message) for fault in exc.faults]
@@ -127,6 +129,11 @@ def _signing(
 def sink_name(index: int) -> str:
     """What a sink is called, here and in the log; no channel can have such a name."""
     return f"alerts.sinks[{index}]"
+
+
+def hook_name(name: str) -> str:
+    """The same of a webhook for results."""
+    return f"deferred.webhooks[{name}]"
 
 
 def resolve_all(config: Config, environ: Mapping[str, str], read: Read | None = None) -> dict[str, str]:

@@ -41,6 +41,10 @@ def _document(config: Config) -> Iterator[str]:
     yield from _table("[quota]", config.quota)
     yield from _table("[organization]", config.organization)
     yield from _table("[alerts]", attrs.evolve(config.alerts, sinks=tuple(map(_masked_sink, config.alerts.sinks))))
+    hooks = tuple(
+        attrs.evolve(hook, url=_masked_url(hook.url), secret=_hidden(hook.secret)) for hook in config.deferred.webhooks
+    )
+    yield from _table("[deferred]", attrs.evolve(config.deferred, webhooks=hooks))
     if config.probes is not None:
         yield from _table("[probes]", config.probes)
     for tenant in config.tenants:
@@ -102,10 +106,14 @@ def _masked(channel: Channel) -> Channel:
 
 
 def _masked_sink(sink: Sink) -> Sink:
-    """What follows the host of its address is often a credential, too."""
-    host = None if sink.url is None else "{0.scheme}://{0.netloc}/".format(urlsplit(sink.url))
-    url = host if host is None or host.rstrip("/") == (sink.url or "").rstrip("/") else host + MASK
+    url = None if sink.url is None else _masked_url(sink.url)
     return attrs.evolve(sink, url=url, secret=_hidden(sink.secret))
+
+
+def _masked_url(url: str) -> str:
+    """What follows the host of its address is often a credential, too."""
+    host = "{0.scheme}://{0.netloc}/".format(urlsplit(url))
+    return host if host.rstrip("/") == url.rstrip("/") else host + MASK
 
 
 def _hidden(secret: Secret | None) -> Secret | None:

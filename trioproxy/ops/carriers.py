@@ -49,11 +49,11 @@ def carriers(
             made.append((sink, Unsigned(called)))
         else:
             key = None if secret is None else signing_key(secret)
-            made.append((sink, Webhook(called, _target(sink.url), _upstream(sink, sink.url, dial), wall, key)))
+            made.append((sink, Webhook(called, target(sink.url), _upstream(sink, sink.url, dial), wall, key)))
     return made
 
 
-def _target(url: str) -> str:
+def target(url: str) -> str:
     """Path and query as they stand: a slash at the end is the receiver's business."""
     parts = urlsplit(url)
     return (parts.path or "/") + (f"?{parts.query}" if parts.query else "")

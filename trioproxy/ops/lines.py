@@ -37,6 +37,8 @@ _LOUD = {
     EndReason.BUG: "error",
     EndReason.CUT_AFTER_COMMIT: "warning",
     EndReason.DEADLINE: "warning",
+    EndReason.DEGRADED: "warning",
+    EndReason.DEFERRED: "warning",
 }
 _ALARMING = {"critical": "error", "warning": "warning", "info": "info"}
 # What has a line of its own where it happens is no news here.

@@ -17,7 +17,7 @@ from trioproxy.errors import Refusal
 from trioproxy.http.headers import relayable, safe_value
 from trioproxy.phases.allowance import QUEUE
 from trioproxy.phases.attempt import Attempt
-from trioproxy.phases.problems import problem
+from trioproxy.phases.problems import degraded, problem
 from trioproxy.phases.walk import Walk
 
 _JSON = b"content-type: application/json\r\n"
@@ -49,6 +49,11 @@ def answer(call: Call, walk: Walk, early: Source | None) -> Answer:
         return Answer(200, lines, source=early, drain=_drain(call), overhead=spent)
     assert walk.error is not None, "a walk ends with an answer or an error"
     told = problem(call, walk, walk.error)
+    said = degraded(call, walk, told, walk.error)
+    if said is not None:
+        form = _STREAM if call.facts.stream else _JSON
+        lines = b"%b%bx-trioproxy-degraded: answer\r\n" % (form, _told(call, walk, None, spent))
+        return Answer(200, lines, said, error=walk.error, overhead=spent)
     lines = b"%b%b%b" % (_JSON, _told(call, walk, None, spent), _retry_lines(told))
     body = call.endpoint.dialect.render_error(told, call.request_id)
     return Answer(told.status, lines, body, error=walk.error, overhead=spent)

@@ -38,6 +38,15 @@ class Keyring:
             entries[bytes.fromhex(key.hash.removeprefix("sha256:"))] = _Entry(caller, expires)
         return cls(entries)
 
+    def named(self, key_id: str, wall: float) -> Caller:
+        """The caller with this id, who showed its key before. Raises `Refusal` where it is good no more."""
+        if not self._entries and key_id == ANONYMOUS.key_id:
+            return ANONYMOUS
+        entry = next((each for each in self._entries.values() if each.caller.key_id == key_id), None)
+        if entry is None:
+            raise Refusal(RefusalKind.INVALID_KEY, f"the API key {key_id!r} is no key of this gateway any more")
+        return _good(entry, wall)
+
     def caller(self, headers: Mapping[bytes, bytes], wall: float) -> Caller:
         """The caller behind these headers. `wall` is Unix seconds. Raises `Refusal`."""
         if not self._entries:
@@ -47,11 +56,13 @@ class Keyring:
         if entry is None:
             hint = "send it as 'Authorization: Bearer …' or 'x-api-key'" if not key else "check the key"
             raise Refusal(RefusalKind.INVALID_KEY, f"no valid API key in the request; {hint}")
-        if entry.expires is not None and wall >= entry.expires:
-            raise Refusal(
-                RefusalKind.KEY_EXPIRED, f"the API key {entry.caller.key_id!r} has expired; ask for a new one"
-            )
-        return entry.caller
+        return _good(entry, wall)
+
+
+def _good(entry: _Entry, wall: float) -> Caller:
+    if entry.expires is not None and wall >= entry.expires:
+        raise Refusal(RefusalKind.KEY_EXPIRED, f"the API key {entry.caller.key_id!r} has expired; ask for a new one")
+    return entry.caller
 
 
 def _presented(headers: Mapping[bytes, bytes]) -> bytes:

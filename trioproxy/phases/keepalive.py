@@ -13,7 +13,7 @@ from attrs import define, field
 from trioproxy.call import Call
 from trioproxy.codec.problem import problem_of
 from trioproxy.errors import AttemptError
-from trioproxy.phases.problems import problem
+from trioproxy.phases.problems import degraded, problem
 from trioproxy.phases.relay import DRAINED
 from trioproxy.phases.walk import Walk
 
@@ -69,4 +69,6 @@ class Keepalive:
             return data
         self.ended = True
         assert self.walk.error is not None
-        return self.call.endpoint.dialect.error_frame(problem(self.call, self.walk, self.walk.error))
+        told = problem(self.call, self.walk, self.walk.error)
+        said = degraded(self.call, self.walk, told, self.walk.error)
+        return self.call.endpoint.dialect.error_frame(told) if said is None else said

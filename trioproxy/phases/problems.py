@@ -31,6 +31,23 @@ def problem(call: Call, walk: Walk, error: ChainExhausted) -> Problem:
     return evolve(told, limited=evolve(limited, fallback_allowed=allowed))
 
 
+def mended(problem: Problem, error: ChainExhausted) -> bool:
+    """Whether something may be delivered in place of this error: it is for no fault and no deadline of the caller's."""
+    return not error.deadline and (problem.status == 429 or problem.status >= 500)
+
+
+def degraded(call: Call, walk: Walk, told: Problem, error: ChainExhausted) -> bytes | None:
+    """What the model's policy has said in place of the error, in the form that was asked for; None where that is nothing."""
+    policy = walk.policy
+    if policy is None or policy.on_exhausted != "answer" or policy.degraded is None or not mended(told, error):
+        return None
+    walk.instead, walk.why = "answer", told.code or ""
+    words = policy.degraded
+    return call.endpoint.dialect.spoken(
+        words.text, words.model, call.facts, request_id=call.request_id, created=int(walk.wall())
+    )
+
+
 def _first(walk: Walk) -> tuple[str, str]:
     """Whom the call would have gone to: all of its channels are resting after a throttle."""
     candidate = (walk.chain.left_out + walk.chain.steps)[0]

@@ -35,6 +35,7 @@ AUTH = {
 
 LATE = {FaultKind.DEADLINE: EndReason.DEADLINE, FaultKind.DRAINED: EndReason.DRAINED}
 SAID = {EndReason.DRAINED: 503}  # where there was no answer yet, by the door, in its own words
+INSTEAD = {"answer": EndReason.DEGRADED, "defer": EndReason.DEFERRED}
 EVIDENCE = {EndReason.ANSWERED, EndReason.CUT_AFTER_COMMIT}
 
 
@@ -50,6 +51,30 @@ def refused(journal: Journal, request: Request, answer: Answer, *, request_id: s
     elif refusal.kind in AUTH:
         record = replace(record, reason=EndReason.REFUSED_AUTH)
     journal.emit(replace(record, status=answer.status, note=refusal.kind.value))
+
+
+def put_off(journal: Journal, call: Call, answer: Answer) -> None:
+    """The record of a call that was put off before any channel was asked, or that had been before."""
+    error, now = answer.error, trio.current_time()
+    journal.emit(
+        ExchangeEnded(
+            call.request_id,
+            EndReason.DEFERRED,
+            answer.status,
+            call.endpoint.path,
+            call.facts.model,
+            call.facts.stream,
+            call.caller.key_id,
+            call.caller.tenant,
+            call.traffic_class,
+            started=call.started,
+            duration=now - call.started,
+            overhead=now - call.started,
+            session=call.session,
+            queued=error.queued if isinstance(error, Refusal) else 0.0,
+            note=error.kind.value if isinstance(error, Refusal) else "repeated",
+        )
+    )
 
 
 def _limited(record: ExchangeEnded, limited: Limited) -> ExchangeEnded:
@@ -225,6 +250,7 @@ class Settlement:
             queued=self.walk.queued or 0.0,
             fallback=self.walk.stand_in if self.walk.committed is not None else "",
             user="" if admission is None else admission.way.user,
+            note=self.walk.why,
         )
         return _limited(record, self.walk.stopped()) if reason is EndReason.REFUSED_QUOTA else record
 
@@ -240,6 +266,8 @@ class Settlement:
         if self._early is not None and self._early.down:
             return EndReason.DRAINED
         if self.walk.error is not None:
+            if self.walk.instead:
+                return INSTEAD[self.walk.instead]
             limited = self.walk.limited and not self.walk.error.deadline
             return EndReason.REFUSED_QUOTA if limited else _exhausted(self.walk.error)
         attempt, answer = self.walk.committed, self.answer

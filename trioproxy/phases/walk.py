@@ -39,6 +39,9 @@ class Walk:
     rewrite_model: str | None = None
     admission: Admission | None = None
     stand_ins: StandIns | None = None  # None where no other model may answer
+    policy: Model | None = None  # what is delivered where nobody answers; None: the error
+    instead: str = field(init=False, default="")  # what was: "answer" or "defer"
+    why: str = field(init=False, default="")  # the code of the error that it was delivered in place of
     stand_in: str = field(init=False, default="")  # the model whose chain this is, where it is not the one asked for
     own: Chain = field(init=False)  # of the model asked for
     arm: str = field(init=False)  # of its rollout; "" too where nobody of it could be asked for lack of a turn

@@ -15,6 +15,7 @@ from trioproxy.journal import AlertCause, EndReason, ExchangeEnded
 
 SLICES = 12
 TOO_MANY = 429
+RESTING = "rate_limit_exceeded"  # what is noted of a call that would have been told 429, and was given something else
 MINUTE = 60.0
 MOST = 4096  # tenants, models, classes or channels that are told apart
 WARM = 5  # minutes of a tenant before its mean says anything
@@ -86,7 +87,7 @@ class Spikes:
             of_class = present.classes[event.traffic_class] = [0, 0, 0.0]
         of_class[0] += 1
         of_class[2] += event.queued
-        if event.status == TOO_MANY or event.reason is EndReason.REFUSED_QUOTA:
+        if event.status == TOO_MANY or event.note == RESTING or event.reason is EndReason.REFUSED_QUOTA:
             of_class[1] += 1
         usage = event.usage
         used = usage.input + usage.cached

@@ -26,10 +26,11 @@ from trioproxy.journal import (
     Switched,
 )
 from trioproxy.policy.alerting import Matters, Rhythm
-from trioproxy.policy.spikes import TOO_MANY, Spikes, Thresholds
+from trioproxy.policy.spikes import RESTING, TOO_MANY, Spikes, Thresholds
 
 MOST = 1024  # models without a channel that are remembered
 NOBODY: Mapping[str, int] = {}
+UNANSWERED = frozenset({EndReason.CHAIN_EXHAUSTED, EndReason.DEGRADED, EndReason.DEFERRED})
 ALL = frozenset(AlertCause) - {AlertCause.TEST}
 
 
@@ -90,9 +91,9 @@ class Watch:
 
     def _exchange(self, event: ExchangeEnded) -> None:
         self._spikes.count(event)
-        if event.reason is EndReason.CHAIN_EXHAUSTED:
+        if event.reason in UNANSWERED:
             # Failing attempts are the breakers' matter, and channels that only rest for a moment are counted as refusing.
-            if not event.attempts and event.status != TOO_MANY:
+            if not event.attempts and event.status != TOO_MANY and event.note != RESTING:
                 self._darkened(event.model, event.started + event.duration)
         elif (self._parked or self._dark) and event.reason is EndReason.ANSWERED:
             now = event.started + event.duration

@@ -46,17 +46,27 @@ def open_store(config: Config, url: str | None, journal: Journal, wall: Callable
 
 def open_reader(state: State, url: str | None) -> Database:
     """A connection that reads what a gateway writes. Raises `ConfigError`."""
+    return _beside(state, url, "read", _reader)
+
+
+def open_writer(state: State, url: str | None) -> Database:
+    """A connection for a moment's change beside a gateway; each transaction waits for its turn. Raises `ConfigError`."""
+    open_reader(state, url).close()  # it makes no file where there is none
+    return _beside(state, url, "written", _writer)
+
+
+def _beside(state: State, url: str | None, verb: str, open_: Callable[[str, str | None], Database]) -> Database:
     if state.path is None or (state.path == MEMORY and url is None):
         raise ConfigError([ConfigFault("state.path", "there is no ledger: give the path of one")])
     try:
-        database = _reader(state.path, url)
+        database = open_(state.path, url)
     except DatabaseTrouble as trouble:
-        raise _refused(trouble.why, "the PostgreSQL database" if url else state.path, "read") from trouble
+        raise _refused(trouble.why, "the PostgreSQL database" if url else state.path, verb) from trouble
     try:
         schema.checked(database.execute("SELECT value FROM meta WHERE name = 'version'"), schema.VERSION)
     except DatabaseTrouble as trouble:
         database.close()
-        raise _refused(trouble.why, "the PostgreSQL database" if url else state.path, "read") from trouble
+        raise _refused(trouble.why, "the PostgreSQL database" if url else state.path, verb) from trouble
     return database
 
 
@@ -71,6 +81,12 @@ def _reader(path: str, url: str | None) -> Database:
     from trioproxy.store.sqlite import Sqlite  # not loaded by who keeps nothing
 
     return Sqlite.reader(path) if url is None else _postgres(url, read_only=True)
+
+
+def _writer(path: str, url: str | None) -> Database:
+    from trioproxy.store.sqlite import Sqlite
+
+    return Sqlite.open(path) if url is None else _postgres(url)
 
 
 def _postgres(url: str, *, read_only: bool = False) -> Database:
@@ -109,10 +125,8 @@ class _Opening:
         return Store(ledger, self.spool, writer, journal, reader, why)
 
     def _opened(self) -> tuple[Database, Importer]:
-        from trioproxy.store.sqlite import Sqlite
-
         assert self.config.state.path is not None
-        database = Sqlite.open(self.config.state.path) if self.url is None else _postgres(self.url)
+        database = _writer(self.config.state.path, self.url)
         try:
             schema.migrate(database)
             importer = Importer(self.spool, places(self.config.channels))

@@ -91,6 +91,36 @@ KEYS = _ROW | {"at": "real", "key_id": "text", "hash": "text", "tenant": "text",
 BEGUN = {"spool": "integer", "serial": "integer", "position": "integer", "record": "bytes"}
 SNAPSHOTS = {"spool": "integer", "family": "text", "at": "real", "position": "integer", "body": "bytes"}
 
+DEFERRED = {
+    "spool": "integer",
+    "id": "text",
+    "tenant": "text",
+    "key_id": "text",
+    "idempotency": "text",
+    "digest": "text",
+    "status": "text",
+    "model": "text",
+    "endpoint": "text",
+    "traffic_class": "text",
+    "priority": "integer",
+    "request_id": "text",
+    "size": "integer",
+    "accepted": "real",
+    "expires": "real",
+    "not_before": "real",
+    "finished": "real",
+    "runs": "integer",
+    "result_status": "integer",
+    "hook": "text",
+    "owed": "integer",
+    "tries": "integer",
+    "next_try": "real",
+    "headers": "text",
+    # Last, so that what is small is read without what is large.
+    "body": "bytes",
+    "result": "bytes",
+}
+
 EVENTS = {
     "transitions": TRANSITIONS,
     "switches": SWITCHES,
@@ -105,13 +135,14 @@ def insertion(table: str, columns: dict[str, str]) -> str:
     return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' for _ in columns)})"  # noqa: S608 - our own names
 
 
-def _table(name: str, columns: dict[str, str], key: str = "spool, position") -> str:
+def _table(name: str, columns: dict[str, str], key: str = "spool, position", *, large: bool = False) -> str:
+    """`large`: its rows are, and do not go into the index of their keys."""
     kinds = {column: kind.partition(" ") for column, kind in columns.items()}
     lines = [
         f"{column} {'text' if kind == 'text' else '{' + kind + '}'}{'' if null else ' NOT NULL'}"
         for column, (kind, null, _) in kinds.items()
     ]
-    return f"CREATE TABLE {name} ({', '.join(lines)}, PRIMARY KEY ({key})) {{clustered}}"
+    return f"CREATE TABLE {name} ({', '.join(lines)}, PRIMARY KEY ({key}))" + ("" if large else " {clustered}")
 
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
@@ -125,6 +156,12 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         *(_table(name, columns) for name, columns in EVENTS.items()),
         _table("begun", BEGUN, "spool, serial"),
         _table("snapshots", SNAPSHOTS, "spool, family"),
+    ),
+    (
+        _table("deferred", DEFERRED, "id", large=True),
+        "CREATE INDEX deferred_next ON deferred (spool, status, priority, accepted)",
+        "CREATE INDEX deferred_size ON deferred (spool, tenant, size)",
+        "CREATE UNIQUE INDEX deferred_once ON deferred (spool, tenant, idempotency) WHERE idempotency <> ''",
     ),
 )
 VERSION = len(MIGRATIONS)
