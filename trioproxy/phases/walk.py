@@ -109,7 +109,8 @@ class Walk:
 
     async def go(self, nursery: trio.Nursery) -> None:
         """Begin the next attempt, or decide where none is left. Cancelled, it leaves what it holds to `release`."""
-        while True:
+        more = True
+        while more:
             for step in self._left:
                 now = trio.current_time()
                 self._late = now + self.call.policy.min_attempt > self.call.deadlines.start
@@ -122,9 +123,8 @@ class Walk:
                 self._places -= 1
                 nursery.start_soon(self._attempt, self._next(step), nursery)
                 return
-            if self.stand_ins is None or not await self._replaced(self.stand_ins):
-                self._decide()
-                return
+            more = self.stand_ins is not None and await self._replaced(self.stand_ins)
+        self._decide()
 
     async def _replaced(self, stand_ins: StandIns) -> bool:
         """Whether another model is asked from here on; what was held for the one before is given back in any case."""
