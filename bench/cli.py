@@ -20,7 +20,6 @@ from bench import (
     relay,
     report,
     soak,
-    steps,
     streams,
     target,
     upstream,
@@ -232,6 +231,8 @@ def soak_command(minutes: float, rate: float) -> None:
 @click.option("--calls", default=200, show_default=True, help="Of each kind, one after the other.")
 def steps_command(calls: int) -> None:
     """Count the task steps and checkpoints that one call costs trioproxy, whatever the machine's speed."""
+    from bench import steps  # brings the whole gateway along, which a baseline must not carry
+
     click.echo(steps.table(trio.run(steps.measure, calls)))
 
 
