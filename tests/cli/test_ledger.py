@@ -101,7 +101,10 @@ async def test_what_is_asked_wrongly_is_said(
     [
         ("", "there is no ledger"),
         ('path = ":memory:"', "there is no ledger"),
-        ('path = "/nowhere/ledger.db"', "cannot be read: unable to open database file"),
+        (
+            'path = "/nowhere/ledger.db"',
+            "cannot be read: there is no such file yet: a gateway makes it when it is served",
+        ),
         ('path = "x"\nurl = { env = "NOT_SET_ANYWHERE" }', "NOT_SET_ANYWHERE is not set"),
         ('path = "x"\nurl = { value = "postgresql://nobody:secret@127.0.0.1:9/x" }', "cannot be read"),
         ('path = "x"\nurl = { value = "mysql://nobody" }', "does not begin with postgresql://"),

@@ -114,7 +114,7 @@ def test_models_that_stand_in_for_each_other_are_all_named() -> None:
     "text, fallback, path, message",
     [
         ("[classes.batch]\n", "", "classes.batch.queue.max_wait", "waits 600 s has no time left"),
-        ("[defaults.queue]\nmax_wait = 600\n", "", "defaults.queue.max_wait", "total_timeout is 600 s"),
+        ("[defaults.queue]\nmax_wait = 600\n", "", "defaults.queue.max_wait", "total_timeout, which is 600 s"),
         (
             "[classes.agentic]\n",
             'fallback = [{ model = "n", on = ["queue"] }]\n' + N,

@@ -223,7 +223,7 @@ def _policy(path: Path, policy: ClassPolicy) -> Iterator[Finding]:
     if policy.min_attempt >= total:
         yield (*path, "min_attempt"), f"no attempt is ever begun: total_timeout is {total:g} s"
     if policy.queue is not None and policy.queue.max_wait >= total:
-        told = f"a call that waits {policy.queue.max_wait:g} s has no time left for an answer: total_timeout is {total:g} s"
+        told = f"a call that waits {policy.queue.max_wait:g} s has no time left for an answer: raise total_timeout, which is {total:g} s, or wait less"
         yield (*path, "queue", "max_wait"), told
     if policy.keepalive_after and policy.mode == "assured":
         yield (

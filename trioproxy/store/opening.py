@@ -14,10 +14,11 @@ from attrs import frozen
 from trioproxy.config.model import Channel, Config, State
 from trioproxy.errors import ConfigError, ConfigFault
 from trioproxy.journal import Journal
-from trioproxy.store import schema
+from trioproxy.store import register, schema
 from trioproxy.store.database import Database, DatabaseTrouble, transaction
 from trioproxy.store.importer import Importer, Place
 from trioproxy.store.ledger import Ledger
+from trioproxy.store.records import KeyChange, TopUp
 from trioproxy.store.spool import Spool, SpoolError
 from trioproxy.store.store import Store
 from trioproxy.store.writer import DAY, Retention, Writer
@@ -109,14 +110,16 @@ class _Opening:
     def store(self, journal: Journal) -> Store:
         why = ""
         try:
-            database, importer = self._opened()
+            database, importer, changed = self._opened()
         except DatabaseTrouble as trouble:
             if not trouble.broken:
                 raise
             why = self._moved_aside(trouble)
-            database, importer = self._opened()
+            database, importer, changed = self._opened()
         state = self.config.state
         ledger = Ledger(self.spool, self.wall, self.spool.size // 4)
+        for record in changed:
+            ledger.post(record)
         retention = Retention(state.retention_days * DAY, state.max_size)
         writer = Writer(self.spool, database, importer, retention)
         assert state.path is not None
@@ -124,17 +127,18 @@ class _Opening:
         reader = None if in_memory else partial(_reader, state.path, self.url)
         return Store(ledger, self.spool, writer, journal, reader, why)
 
-    def _opened(self) -> tuple[Database, Importer]:
+    def _opened(self) -> tuple[Database, Importer, list[KeyChange | TopUp]]:
         assert self.config.state.path is not None
         database = _writer(self.config.state.path, self.url)
         try:
             schema.migrate(database)
             importer = Importer(self.spool, places(self.config.channels))
             self._take_over(database, importer)
+            changed = register.changes(self.config, database, importer.number, self.wall())
         except BaseException:
             database.close()
             raise
-        return database, importer
+        return database, importer, changed
 
     def _take_over(self, database: Database, importer: Importer) -> None:
         """What the last life left: its spool, and the calls that it left open."""

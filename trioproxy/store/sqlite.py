@@ -57,6 +57,8 @@ class Sqlite:
     @classmethod
     def reader(cls, path: str) -> "Sqlite":
         """For reading alone, beside a gateway that writes. Raises `DatabaseTrouble`."""
+        if not Path(path).exists():
+            raise DatabaseTrouble("there is no such file yet: a gateway makes it when it is served")
         with told():
             uri = f"file:{quote(str(Path(path).absolute()))}?mode=ro"
             connection = sqlite3.connect(uri, uri=True, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
